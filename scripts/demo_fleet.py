@@ -84,7 +84,7 @@ async def show(tasks: int, binary: Path, folder: Path) -> int:
         done, _ = await helm.tasks.list(origin="fleet", limit=1000)
         places: dict[str, int] = {}
         for task in done:
-            machine = str(task.metadata["fleet"].get("machine"))
+            machine = str(task.placement.get("machine"))
             places[machine] = places.get(machine, 0) + 1
     for task in done:
         if task.status != "completed":
@@ -126,7 +126,7 @@ async def _busiest(helm: Helmsman) -> str:
     """Return the machine that has the most to lose."""
     while True:
         working, _ = await helm.tasks.list(origin="fleet", status=["working"], limit=1000)
-        machines = [str(task.metadata["fleet"]["machine"]) for task in working if task.metadata["fleet"].get("machine")]
+        machines = [str(task.placement["machine"]) for task in working if task.placement.get("machine")]
         if machines:
             return max(set(machines), key=machines.count)
         await anyio.sleep(0.1)

@@ -26,6 +26,7 @@ from bench.fleet.report import as_page
 from helmsman.fleet.client import FleetClient
 from helmsman.fleet.setup import init_fleet
 from helmsman.model.answered_by import PROGRAM
+from helmsman.model.events import Notice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -47,13 +48,14 @@ async def ended(client: FleetClient, task_id: str, seconds: float = 120) -> None
     assert has
 
 
-async def facts(client: FleetClient, task_id: str) -> list[tuple[dict[str, Any], float]]:
-    """Return the facts of a task, each with the time at which it was seen."""
-    seen: list[tuple[dict[str, Any], float]] = []
+async def remarks(client: FleetClient, task_id: str) -> list[tuple[str, float, float]]:
+    """Return what the machine of a task remarked, and when it did so and when it was seen."""
+    found: list[tuple[str, float, float]] = []
     async for page in client.follow(task_id):
         now = time.time()
-        seen += [(fact, now) for fact in page.events]
-    return seen
+        notices = [event for event in page.events if isinstance(event, Notice)]
+        found += [(event.message, 0.0 if event.at is None else event.at.timestamp(), now) for event in notices]
+    return found
 
 
 def _door(url: str, count: int) -> subprocess.Popen[bytes]:
@@ -84,23 +86,23 @@ async def enqueueing(url: str, count: int) -> dict[str, Any]:
 async def listing(url: str) -> dict[str, Any]:
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(
-            "insert into helmsman.tasks (id, alias, lane, agent, instruction, spec, queue, priority) "
+            "insert into helmsman.queue (id, alias, lane, agent, instruction, spec, queue, priority) "
             "select 'T-' || n, 'a-' || n, 'T-' || n, 'codex', 'wait', '{}', 'elsewhere', 100 "
             "from generate_series(1, 10000) n"
         )
-        connection.execute("analyze helmsman.tasks")
+        connection.execute("analyze helmsman.queue")
     async with FleetClient(url) as client:
-        await client.list(limit=50)
+        await client.database.tasks(lambda tasks: tasks.list(limit=50))
         times = []
         for _ in range(20):
             began = time.monotonic()
-            await client.list(limit=50, status=["pending"])
+            await client.database.tasks(lambda tasks: tasks.list(limit=50, status=["pending"]))
             times.append(time.monotonic() - began)
         began = time.monotonic()
         assert (await client.waiting())["elsewhere"] == 10_000
         counted = time.monotonic() - began
     with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("delete from helmsman.tasks where queue = 'elsewhere'")
+        connection.execute("delete from helmsman.queue where queue = 'elsewhere'")
     return {"list 50 of 10,000 queued": spread(times), "count them": round(counted * 1000, 1)}
 
 
@@ -114,11 +116,11 @@ async def latencies(url: str, folder: Path, count: int) -> dict[str, Any]:
 
             async def told(**spec: Any) -> None:
                 task = await client.enqueue(draft(**spec))
-                for fact, seen in await facts(client, task.id):
-                    if fact["fleet"] == "begun":
-                        starts.append(fact["at"] - task.created_at.timestamp())
-                    elif fact["fleet"] == "beat":
-                        events.append(seen - fact["at"])
+                for remark, at, seen in await remarks(client, task.id):
+                    if remark == "begun":
+                        starts.append(at - task.created_at.timestamp())
+                    elif remark == "beat":
+                        events.append(seen - at)
 
             async def asked() -> None:
                 task = await client.enqueue(draft(asks=True))
@@ -126,18 +128,14 @@ async def latencies(url: str, folder: Path, count: int) -> dict[str, Any]:
                 assert asks
                 given = time.time()
                 await client.answer(task.id, "q", ["yes"], PROGRAM)
-                answers.extend(
-                    fact["at"] - given for fact, _ in await facts(client, task.id) if fact["fleet"] == "answered"
-                )
+                answers.extend(at - given for remark, at, _ in await remarks(client, task.id) if remark == "answered")
 
             async def canceled() -> None:
                 task = await client.enqueue(draft(seconds=60))
                 await client.until(task.id, lambda task: task.status == "working", timeout=60)
                 given = time.time()
                 await client.cancel(task.id)
-                cancels.extend(
-                    fact["at"] - given for fact, _ in await facts(client, task.id) if fact["fleet"] == "stopping"
-                )
+                cancels.extend(at - given for remark, at, _ in await remarks(client, task.id) if remark == "stopping")
 
             for number in range(count):
                 kinds: tuple[Callable[[], Coroutine[Any, Any, None]], ...] = (
@@ -163,12 +161,12 @@ async def takeover(url: str, folder: Path, count: int) -> dict[str, Any]:
                 await anyio.sleep(1.6 * LEASE)
                 task = await client.enqueue(draft(seconds=30))
                 now, _ = await client.until(task.id, lambda task: task.status == "working", timeout=30)
-                victim = one if now.metadata["fleet"]["machine"] == "m0" else two
+                victim = one if now.placement["machine"] == "m0" else two
                 os.kill(victim.pid, signal.SIGKILL)
                 killed = time.monotonic()
                 await client.until(
                     task.id,
-                    lambda task: task.status == "working" and task.metadata["fleet"]["attempt"] == 2,
+                    lambda task: task.status == "working" and task.placement["attempt"] == 2,
                     timeout=60,
                 )
                 took.append((time.monotonic() - killed) / LEASE)

@@ -62,16 +62,16 @@ class QuickWorker(Worker):
 
     async def _do(self, owned: OwnedTask, pump: EventPump, run: QuickRun) -> str:
         spec: dict[str, Any] = owned.row["spec"]
-        pump.note("begun", at=time.time())
+        pump.note("begun")
         for _ in range(spec.get("events", 0)):
             await anyio.sleep(spec["pause"])
-            pump.note("beat", at=time.time())
+            pump.note("beat")
         talks_until, position = time.monotonic() + spec.get("talks", 0), 0
         while (
             left := talks_until - time.monotonic()
         ) > 0:  # like an agent that types: its text, its progress, its file
             for _ in range(20):
-                pump.note("beat", text="some words of it", at=time.time())
+                pump.note("beat")
                 await anyio.sleep(0.05)
             await owned.update(progress={"left": left})
             await owned.add_rollout("s-" + owned.id, "file", position, b"x" * 2000)
@@ -88,12 +88,12 @@ class QuickWorker(Worker):
             await owned.ask(question, 60)
             while not (await owned.asked_of_us())["answers"]:
                 await sleep_until(run.woken, 5)
-            pump.note("answered", at=time.time())
+            pump.note("answered")
         until = time.monotonic() + spec.get("seconds", 0)
         while (left := until - time.monotonic()) > 0:
             await sleep_until(run.woken, min(left, 5))
             if (await owned.asked_of_us())["cancel_asked"]:
-                pump.note("stopping", at=time.time())
+                pump.note("stopping")
                 return "canceled"
         return "completed"
 

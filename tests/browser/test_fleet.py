@@ -61,9 +61,9 @@ async def test_a_session_is_placed_and_the_machines_their_load_and_what_waits_ar
         await page.click("dialog button[type=submit]")
         await page.until("location.hash.startsWith('#/s/fleet-')")
         with anyio.fail_after(SECONDS):
-            while len(tasks := (await fleet.client.list())[0]) < 2:
+            while len(tasks := (await fleet.client.database.tasks(lambda tasks: tasks.list()))[0]) < 2:
                 await anyio.sleep(0.05)
-        facts = tasks[0].metadata["fleet"]
+        facts = tasks[0].placement
         assert (facts["host"], facts["labels"], facts["priority"]) == ("one", ["gpu"], 7)
         assert "deadline" in facts
 

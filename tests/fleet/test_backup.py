@@ -13,7 +13,7 @@ import pytest
 
 from helmsman.fleet.client import FleetClient
 from helmsman.fleet.owned_task import NotOwner, OwnedTask
-from helmsman.fleet.reaping import requeue_work
+from helmsman.fleet.upkeep import requeue_work
 from tests.fleet.conftest import SECONDS, Fleet, drop
 from tests.postgres import Postgres, postgres_programs
 
@@ -57,7 +57,10 @@ async def test_a_restored_fleet_continues_with_the_state_of_the_backup(
     try:
         run_program("pg_restore", *documented("pg_restore"), postgres.url(name), str(dump))
         async with FleetClient(postgres.url(name)) as client:
-            assert {task.id for task in (await client.list())[0]} == {running.id, waiting.id}
+            assert {task.id for task in (await client.database.tasks(lambda tasks: tasks.list()))[0]} == {
+                running.id,
+                waiting.id,
+            }
             await client.database.all("delete from helmsman.workers returning 1")  # its lease runs out
             await requeue_work(client.database)
             fleet.client = client
@@ -70,7 +73,7 @@ async def test_a_restored_fleet_continues_with_the_state_of_the_backup(
                     claimed.append((task.id, task.epoch))
                     await task.finish({"status": "completed"})
             assert claimed == [(running.id, 2), (waiting.id, 1), (newer.id, 1)]
-            assert later.id not in {task.id for task in (await client.list())[0]}
+            assert later.id not in {task.id for task in (await client.database.tasks(lambda tasks: tasks.list()))[0]}
             parts = await client.database.all("select data from helmsman.rollouts")
             assert [part["data"] for part in parts] == [b"said"]
             with pytest.raises(NotOwner):

@@ -11,7 +11,9 @@ import pytest
 
 from helmsman.fleet.owned_task import MachineOffer, NotOwner, OwnedTask
 from helmsman.fleet.queue import QueueConsumer, hand_over_tasks
-from helmsman.fleet.reaping import requeue_work, stop_late_tasks
+from helmsman.fleet.upkeep import requeue_work, stop_late_tasks
+from helmsman.model.events import Notice, TurnEnded
+from helmsman.store.log import NewEvent
 from helmsman.tasks.model import Task
 from tests.fleet.conftest import SECONDS, Fleet
 
@@ -98,7 +100,7 @@ async def test_a_task_asks_for_its_host_its_agent_and_all_of_its_labels(fleet: F
     hosted = await fleet.start("x", host="plain")
     labelled = await fleet.start("x", labels=("gpu",))
     moved = await fleet.start("x")
-    await change(fleet, "update helmsman.tasks set labels = '{codex:2}' where id = %s", moved.id)
+    await change(fleet, "update helmsman.queue set labels = '{codex:2}' where id = %s", moved.id)
     assert await claimed_ids(fleet, other._replace(agents=["claude"], labels=gpu.labels)) == []
     assert await claimed_ids(fleet, plain) == [hosted.id]
     assert await claimed_ids(fleet, gpu) == [labelled.id, moved.id]
@@ -117,9 +119,9 @@ async def test_the_next_turn_waits_some_seconds_for_the_machine_of_its_session(f
     one, two = await fleet.idle_worker("one"), await fleet.idle_worker("two")
     await finished_turn(fleet, one, "S")
     turn = await fleet.start("x", lane="S")
-    assert turn.metadata["fleet"]["queue"] == "host:one"
+    assert turn.placement["queue"] == "host:one"
     assert await claimed_ids(fleet, two) == []
-    await change(fleet, "update helmsman.tasks set updated_at = updated_at - interval '1 min' where id = %s", turn.id)
+    await change(fleet, "update helmsman.queue set updated_at = updated_at - interval '1 min' where id = %s", turn.id)
     assert await claimed_ids(fleet, two) == [turn.id]
 
 
@@ -140,7 +142,7 @@ async def test_a_delayed_task_is_not_claimed_before_its_time_which_workers_know(
     task = await fleet.start("x", delay=30.0)
     claimed, due = await OwnedTask.claim(fleet.client.database, one, 10)
     assert (claimed, due is not None and 25 < due <= 30) == ([], True)
-    await change(fleet, "update helmsman.tasks set not_before = clock_timestamp() where id = %s", task.id)
+    await change(fleet, "update helmsman.queue set not_before = clock_timestamp() where id = %s", task.id)
     claimed, due = await OwnedTask.claim(fleet.client.database, one, 10)
     assert ([owned.id for owned in claimed], due) == ([task.id], None)
 
@@ -176,7 +178,7 @@ async def test_a_dead_worker_does_not_bring_back_what_was_cancelled(fleet: Fleet
     one = await fleet.idle_worker("one")
     task = await fleet.start("x")
     await claim(fleet, one)
-    await change(fleet, "update helmsman.tasks set cancel_asked = true where id = %s", task.id)
+    await change(fleet, "update helmsman.queue set cancel_asked = true where id = %s", task.id)
     await remove_worker(fleet, one)
     await requeue_work(fleet.client.database)
     ended = await fleet.client.get(task.id)
@@ -253,7 +255,7 @@ async def test_what_no_machine_may_run_is_found(fleet: Fleet) -> None:
         await fleet.start("x")
     await fleet.start("x", host="silent")
     moved = await fleet.start("x")
-    await change(fleet, "update helmsman.tasks set labels = '{codex:2}' where id = %s", moved.id)
+    await change(fleet, "update helmsman.queue set labels = '{codex:2}' where id = %s", moved.id)
     assert await fleet.client.stranded() == {"codex": 1}
     await change(fleet, "update helmsman.workers set seen = seen - interval '1 hour' where id = %s", silent.worker)
     assert await fleet.client.stranded() == {"codex": 1, "host:silent": 1}
@@ -341,7 +343,9 @@ async def test_a_task_whose_run_breaks_returns_to_the_queue_and_the_worker_lives
         while worker.queue.running:
             await anyio.sleep(0.01)
         assert (await fleet.client.get(task.id)).status == "working"
-        await worker.queue.return_strays()
+        with anyio.fail_after(SECONDS):
+            while (await fleet.client.get(task.id)).status == "working" and len(worker.begun) < 2:
+                await worker.queue.return_strays()  # not while it claims
         worker.queue.wake()
         await worker.until_begun(2)
         assert (await fleet.ended(task)).status == "completed"
@@ -373,3 +377,48 @@ async def test_a_claim_whose_answer_is_on_its_way_is_not_taken_for_lost(
         assert (await fleet.ended(task)).status == "completed"
         group.cancel_scope.cancel()
     assert [one.epoch for one in worker.begun] == [1]
+
+
+def remark(text: str) -> NewEvent:
+    return NewEvent.of(Notice(session_id="s", kind="engine", message=text))
+
+
+async def remarks(fleet: Fleet, task: Task) -> list[str]:
+    page = await fleet.client.events(task.id)
+    return [event.message for event in page.events if isinstance(event, Notice)]
+
+
+async def test_each_task_has_its_part_of_the_log_of_their_session(fleet: Fleet) -> None:
+    database, one = fleet.client.database, await fleet.idle_worker("one")
+    first = await fleet.start("first", lane="S")
+    second = await fleet.start("second", lane="S")
+    stopped = await fleet.start("stopped", lane="S")
+    [owned], _ = await OwnedTask.claim(database, one, 1)
+    await owned.add_events([remark("a"), remark("b")])
+    assert (await remarks(fleet, first), await remarks(fleet, second)) == (["a", "b"], [])
+    assert not (await fleet.client.events(first.id)).is_over
+    await owned.finish({"status": "completed", "result": "done"})
+    page = await fleet.client.events(first.id)
+    assert page.is_over
+    assert page.events[-1] == TurnEnded(session_id="fleet-S", outcome="completed", final_message="done")
+    assert (await fleet.client.events(first.id, page.offset)).events == ()
+
+    [owned], _ = await OwnedTask.claim(database, one, 1)
+    await owned.add_events([remark("c")])
+    await fleet.client.cancel(stopped.id)
+    assert [await remarks(fleet, task) for task in (first, second, stopped)] == [["a", "b"], ["c"], []]
+    assert (await fleet.client.events(stopped.id)).is_over
+    stored = await database.tasks(lambda tasks: tasks.events("fleet-S"))
+    assert stored.cursor == len(stored.events) == 4
+
+
+async def test_events_are_appended_once_however_often_that_is_tried(fleet: Fleet) -> None:
+    database = fleet.client.database
+    task = await fleet.start("work")
+    [owned], _ = await OwnedTask.claim(database, await fleet.idle_worker("one"), 1)
+    await owned.add_events([remark("a")])
+    owned.logged = 0  # the answer of the database was lost
+    await owned.add_events([remark("a")])
+    late = OwnedTask(database, owned.row, 0)  # an earlier attempt wrote more than was known at the claim
+    await late.add_events([remark("b"), remark("c")])
+    assert await remarks(fleet, task) == ["a", "b", "c"]

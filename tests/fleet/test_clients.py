@@ -97,7 +97,7 @@ async def test_a_session_of_a_fleet_is_begun_answered_gone_on_with_and_looked_at
             "fail",
         )
         assert await helmsman(other, "run", "and placed", *placed, "-C", str(fleet.directory)) == "there\n"
-        facts = (await helm.tasks.list(origin="fleet"))[0][0].metadata["fleet"]
+        facts = (await helm.tasks.list(origin="fleet"))[0][0].placement
         assert (facts["host"], facts["labels"], facts["priority"], "deadline" in facts) == ("one", ["big"], 3, True)
         refused = await helmsman(
             other, "start", "x", "--machine", "two", "-C", str(fleet.directory), "--json", codes=(1,)

@@ -30,7 +30,7 @@ HOOK = Recipient(name="hook", way="webhook", url="https://hooks.example/T0P-S3CR
 def be_done(fleet: Fleet, task_id: str) -> None:
     """Wait until a task has ended, and was possibly seen."""
     with psycopg.connect(fleet.url, autocommit=True) as connection:
-        sql = "update helmsman.tasks set status = 'completed', result = 'all of it' where id = %s"
+        sql = "update helmsman.queue set status = 'completed', result = 'all of it' where id = %s"
         connection.execute(sql, (task_id,))
         connection.execute("update helmsman_store.notices_due set at = 0")
 
@@ -81,7 +81,7 @@ async def test_a_notice_is_sent_by_one_machine_and_once_more_by_another_if_that_
     await others.enter_due()
     kinds = "select recipient, attempts from helmsman_store.notice_deliveries"
     assert rows(fleet, kinds) == [(KEY, 0)], "of what it wants to hear alone"
-    stored = json.dumps(rows(fleet, "select to_jsonb(tasks) from helmsman.tasks"))
+    stored = json.dumps(rows(fleet, "select to_jsonb(queue) from helmsman.queue"))
     assert "hooks.example" not in stored
     assert "whsec" not in stored
     assert await others.next_for(key_of(other, "elsewhere")) is None, "it is another's"
@@ -141,7 +141,7 @@ async def test_a_question_and_an_end_are_told_once_though_the_machine_that_asked
                 await anyio.sleep(0.05)
             return
         known = (
-            "select metadata::text, status from helmsman.tasks union all "
+            "select metadata::text, status from helmsman.queue union all "
             "select notice, status from helmsman_store.notice_deliveries"
         )
         pytest.fail(f"{told()}\n{rows(fleet, known)}\n{fleet.logs()}")

@@ -14,9 +14,10 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
+from helmsman.base.caller_context import FLEET_URL
 from helmsman.errors import FleetNotReady, FleetUnavailable
 from helmsman.fleet.client import FleetClient
-from helmsman.fleet.database import checked_url
+from helmsman.store.address import checked_address
 from helmsman.testing import ScriptedModel, run, say
 from tests.fleet.conftest import SECONDS, Fleet, a_postgres, drop
 from tests.fleet.test_clients import client_env, helmsman
@@ -106,7 +107,10 @@ async def test_nothing_goes_to_another_machine_in_plain_text_unless_that_is_want
 
 def test_an_address_says_require_where_nobody_has_said_how_safe_it_is_to_be() -> None:
     away = "postgresql://me@db.example/fleet"
-    assert checked_url(away) == f"{away}?sslmode=require"
-    assert checked_url(f"{away}?sslmode=allow&connect_timeout=3") == f"{away}?connect_timeout=3&sslmode=require"
+    assert checked_address(away, FLEET_URL) == f"{away}?sslmode=require"
+    assert (
+        checked_address(f"{away}?sslmode=allow&connect_timeout=3", FLEET_URL)
+        == f"{away}?connect_timeout=3&sslmode=require"
+    )
     for kept in (f"{away}?sslmode=verify-full", f"{away}?sslmode=disable", "postgresql://me@localhost/fleet"):
-        assert checked_url(kept) == kept
+        assert checked_address(kept, FLEET_URL) == kept

@@ -10,13 +10,15 @@ from typing import Any
 import anyio
 import pytest
 
+from helmsman.base.caller_context import FLEET_URL
 from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput
-from helmsman.fleet.database import checked_url
-from helmsman.fleet.messages import steer
+from helmsman.fleet.client import steer
 from helmsman.fleet.owned_task import NotOwner, OwnedTask
 from helmsman.fleet.pump import EventPump
-from helmsman.model.events import CommandExecution, ItemEnded, ItemStarted, ItemUpdated
+from helmsman.model.events import CommandExecution, ItemEnded, ItemStarted, ItemUpdated, Notice
+from helmsman.store.address import checked_address
+from helmsman.store.log import NewEvent
 from helmsman.testing import ScriptedModel, say
 from tests.fleet.conftest import SECONDS, Fleet
 
@@ -49,11 +51,16 @@ async def test_a_secret_that_an_agent_says_is_in_no_column(fleet: Fleet, model: 
     await fleet.worker("one")
     done = await fleet.ended(await fleet.start("tell"))
     assert done.result == "It is [redacted] and that is all."
-    stored = await fleet.client.database.all("select data from helmsman.events")
+    stored = await fleet.client.database.all("select body from helmsman_store.events")
     assert "It is " in str(stored)
     pieces = (KEY[:20], KEY[20:30], KEY[30:])
-    names = ("tasks", "events", "outcomes", "questions", "messages")
-    for table in (*(f"helmsman.{name}" for name in names), "helmsman_store.notices"):
+    names = ("queue", "questions", "messages")
+    for table in (
+        *(f"helmsman.{name}" for name in names),
+        "helmsman_store.notices",
+        "helmsman_store.outcomes",
+        "helmsman_store.events",
+    ):
         rows = await fleet.client.database.all(f"select * from {table}")
         assert [piece for piece in pieces if piece in str(rows)] == [], table
 
@@ -68,7 +75,7 @@ async def claimed_task(fleet: Fleet) -> tuple[Any, OwnedTask]:
 async def test_an_item_that_has_not_ended_is_stored_without_half_a_secret(fleet: Fleet) -> None:
     """Agents send the output of a command again and again while it grows."""
     database = fleet.client.database
-    task, owned = await claimed_task(fleet)
+    _, owned = await claimed_task(fleet)
     pump = EventPump(owned)
     with anyio.fail_after(SECONDS):
         async with anyio.create_task_group() as group:
@@ -78,14 +85,14 @@ async def test_an_item_that_has_not_ended_is_stored_without_half_a_secret(fleet:
             pump.put(ItemUpdated(session_id="s", turn_id="t", item=half))
             pump.put(ItemEnded(session_id="s", turn_id="t", item=replace(half, status="completed", output=KEY)))
             await pump.close()
-    stored = str(await database.all("select data from helmsman.events where task = %s", (task.id,)))
+    stored = str(await database.all("select body from helmsman_store.events"))
     assert stored.count("show") >= 3
     assert KEY[:12] not in stored
     assert "[redacted]" in stored
 
 
 WRITES: dict[str, tuple[Any, ...]] = {
-    "add_events": ([{"fleet": "late"}],),
+    "add_events": ([NewEvent.of(Notice(session_id="s", kind="engine", message="late"))],),
     "add_rollout": ("session", "file", 0, b"late"),
     "put_piece": ("result", 0, b"late"),
     "close_question": ("q",),
@@ -97,11 +104,12 @@ async def test_a_worker_that_has_lost_its_task_writes_nothing_of_it(fleet: Fleet
     """It was stopped for longer than its lease, and another one has the task by now."""
     database = fleet.client.database
     task, owned = await claimed_task(fleet)
-    await database.all("update helmsman.tasks set epoch = epoch + 1 where id = %s returning 1 as one", (task.id,))
+    await database.all("update helmsman.queue set epoch = epoch + 1 where id = %s returning 1 as one", (task.id,))
 
     async def stored() -> str:
-        tables = ("tasks", "events", "outcomes", "questions", "rollouts", "bundles", "messages")
-        return str([await database.all(f"select * from helmsman.{table}") for table in tables])
+        tables = [f"helmsman.{name}" for name in ("queue", "questions", "rollouts", "bundles", "messages")]
+        tables += ["helmsman_store.events", "helmsman_store.sessions"]
+        return str([await database.all(f"select * from {table}") for table in tables])
 
     before = await stored()
     for name, arguments in WRITES.items():
@@ -157,7 +165,7 @@ def test_whatever_names_another_machine_is_encrypted(
 ) -> None:
     for name, value in env.items():
         monkeypatch.setenv(name, value)
-    assert checked_url(url).endswith("sslmode=require")
+    assert checked_address(url, FLEET_URL).endswith("sslmode=require")
     assert os.environ.get("PGSERVICE") == env.get("PGSERVICE")
 
 
@@ -182,4 +190,4 @@ def test_an_address_that_is_safe_or_declared_stays_as_it_is(
 ) -> None:
     for name, value in env.items():
         monkeypatch.setenv(name, value)
-    assert checked_url(url) == url
+    assert checked_address(url, FLEET_URL) == url

@@ -119,7 +119,7 @@ async def test_a_turn_that_had_ended_when_its_machine_was_lost_is_reported_and_n
         " and position('with ended as' in query) > 0"
     )
     async with await psycopg.AsyncConnection.connect(fleet.url) as blocking:
-        await blocking.execute("lock table helmsman.outcomes in access exclusive mode")
+        await blocking.execute("lock table helmsman_store.outcomes in access exclusive mode")
         task = await fleet.start("work", options=FULL, spec_more={"onMachineLoss": "fail"})
         with anyio.fail_after(SECONDS):
             while not (stuck := await fleet.client.database.all(waiting)):
@@ -131,7 +131,7 @@ async def test_a_turn_that_had_ended_when_its_machine_was_lost_is_reported_and_n
     await fleet.worker("two", "--capacity", "1")
     ended = await fleet.ended(task)
     assert (ended.status, ended.result) == ("completed", "done"), f"{ended} {fleet.logs()}"
-    assert ended.metadata["fleet"]["machine"] == "two"
+    assert ended.placement["machine"] == "two"
     assert ended.usage is not None
     assert (len(model.requests), len(journal.runs("a"))) == (asked, 1)
 
@@ -162,7 +162,7 @@ async def test_machines_of_an_older_and_a_newer_version_work_on_one_queue_while_
     fleet: Fleet, model: ScriptedModel, journal: Journal, tmp_path: Path
 ) -> None:
     """A session goes on on the newer one. It had full access on the older; there it may do what is said anew."""
-    newer = changed_package(tmp_path / "newer", "alter table helmsman.tasks add column of_a_later_version text")
+    newer = changed_package(tmp_path / "newer", "alter table helmsman.queue add column of_a_later_version text")
     model.on("long", run(journal.command("long", 4)), say("done"))
     model.on("first", say("said first"))
     model.on("then", run("touch widened"), say("said then"))
@@ -181,9 +181,9 @@ async def test_machines_of_an_older_and_a_newer_version_work_on_one_queue_while_
         assert (await fleet.ended(task)).status == "completed", fleet.logs()
     await fleet.client.drain("old")
     narrow: Any = {"sandbox": "read-only", "approval_policy": "never"}
-    moved = await fleet.ended(await fleet.start("then", session_id=session.session_id, options=narrow))
+    moved = await fleet.ended(await fleet.start("then", lane=session.id, options=narrow))
     assert (moved.result, moved.session_id) == ("said then", session.session_id), f"{moved} {fleet.logs()}"
-    assert moved.metadata["fleet"]["machine"] == "new"
+    assert moved.placement["machine"] == "new"
     assert "said first" in str(model.requests[-1].body)
     assert not (fleet.directory / "widened").exists()
     assert (await fleet.ended(running)).status == "completed"
@@ -231,22 +231,22 @@ async def test_ten_thousand_that_wait_hold_up_neither_who_looks_nor_what_is_urge
     columns = [
         row["name"]
         for row in await fleet.client.database.all(
-            "select attname as name from pg_attribute where attrelid = 'helmsman.tasks'::regclass and attnum > 0 "
+            "select attname as name from pg_attribute where attrelid = 'helmsman.queue'::regclass and attnum > 0 "
             "and not attisdropped and attidentity = '' and attgenerated = ''"
         )
     ]
     made = [f"{name} || '-' || n" if name in ("id", "alias", "lane") else f'"{name}"' for name in columns]
     names = ", ".join(f'"{name}"' for name in columns)
     copied: Any = (
-        f"insert into helmsman.tasks ({names}) select {', '.join(made)} from helmsman.tasks, "
+        f"insert into helmsman.queue ({names}) select {', '.join(made)} from helmsman.queue, "
         "generate_series(2, 10000) n where id = %s returning 1"
     )
     assert len(await fleet.client.database.all(copied, (task.id,))) == 9999
     urgent = await fleet.start("urgent", options=FULL, priority=1)
     assert await fleet.client.waiting() == {"codex": 10_001}
-    page, cursor = await fleet.client.list(status=["pending"], limit=50)
+    page, cursor = await fleet.client.database.tasks(lambda tasks: tasks.list(status=["pending"], limit=50))
     assert (len(page), page[0].id) == (50, urgent.id)
-    following, _ = await fleet.client.list(limit=50, cursor=cursor)
+    following, _ = await fleet.client.database.tasks(lambda tasks: tasks.list(limit=50, cursor=cursor))
     assert following[0].id not in {task.id for task in page}
     assert (await fleet.client.cancel(page[10].id)).status == "canceled"
     one = await fleet.worker("one", "--capacity", "1")
@@ -284,15 +284,15 @@ async def test_a_machine_whose_agent_is_too_old_for_a_session_is_not_chosen_for_
     with anyio.fail_after(SECONDS):
         while (await fleet.client.get(cut.id)).status != "pending":
             await anyio.sleep(0.1)
-    following = await fleet.start("then", session_id=session.session_id, options=FULL)
+    following = await fleet.start("then", lane=session.id, options=FULL)
     plain = await fleet.ended(await fleet.start("first", options=FULL))
-    assert (plain.status, plain.metadata["fleet"]["machine"]) == ("completed", "old"), fleet.logs()
+    assert (plain.status, plain.placement["machine"]) == ("completed", "old"), fleet.logs()
     waiting = [(await fleet.client.get(task.id)).status for task in (following, cut)]
     assert waiting == ["pending", "pending"], fleet.logs()
     await fleet.worker("new", "--capacity", "2")
     for task, result in ((following, "said then"), (cut, "done")):
         ended = await fleet.ended(task)
-        assert (ended.result, ended.metadata["fleet"]["machine"]) == (result, "new"), f"{ended} {fleet.logs()}"
+        assert (ended.result, ended.placement["machine"]) == (result, "new"), f"{ended} {fleet.logs()}"
 
 
 async def test_a_bundle_whose_base_a_machine_has_not_is_refused_in_words_and_nothing_is_asked_of_the_agent(

@@ -46,6 +46,6 @@ async def test_a_task_is_run_told_answered_and_ended(fleet: Fleet, model: Script
     kinds = [type(event) for event in seen]
     assert kinds.index(TurnStarted) < kinds.index(QuestionClosed) < kinds.index(TurnEnded)
     assert ItemEnded in kinds
-    assert (seen[0]["fleet"], seen[-1]) == ("attempt", {"fleet": "stopped", "status": "completed"})
+    assert (seen[0].task_id, seen[-1].outcome, seen[-1].final_message) == (task.id, "completed", "done")
     assert (await fleet.client.outcome(task.id)).commands[0].exit_code == 0
     assert await fleet.client.questions() == []

@@ -7,28 +7,52 @@ fleet. Listings contain the sessions and tasks of both.
 
 from __future__ import annotations
 
+import json
+import logging
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, cast
 
 import anyio
 import anyio.to_thread
 
+from helmsman.agents.protocol import SessionInfo
 from helmsman.base.caller_context import asking_client, from_here
 from helmsman.base.files import refuse_outside
+from helmsman.base.json_values import json_object
 from helmsman.base.structs import pack, replace
+from helmsman.capabilities.all_tasks import CANDIDATES, LocalTasks, TaskResults, Tasks
+from helmsman.capabilities.budgets import Budgets
+from helmsman.capabilities.changes import AppliedSession, Changes, SessionDiff
+from helmsman.capabilities.extras import Extras
+from helmsman.capabilities.notices import Notices
+from helmsman.capabilities.schedules import Schedules
+from helmsman.capabilities.usage_report import UsageReports
 from helmsman.errors import InvalidInput, SessionBusy, SessionNotFound, TaskNotFound, Unsupported
 from helmsman.fleet.attempts import ON_LOSS, silence_of, silence_to_keep
-from helmsman.fleet.backend_parts import FleetExtras, FleetTasks
+from helmsman.fleet.budgets import states_of_fleet
 from helmsman.fleet.client_trees import ClientTrees
 from helmsman.fleet.link import FleetLink
 from helmsman.fleet.notices import FleetNotifier, place_in
 from helmsman.fleet.pictures import read_images
-from helmsman.fleet.rows import CLIENT, MAX_COST, OPTIONS
-from helmsman.fleet.session_queue import PLACE, PROJECT, is_fleets, lane_of, merged, session_id_of
-from helmsman.fleet.values import FleetDraft
+from helmsman.fleet.schedules import FLEETS, BothSchedules, FleetSchedules
+from helmsman.fleet.values import (
+    CLIENT,
+    MAX_COST,
+    OPTIONS,
+    PLACE,
+    PROJECT,
+    FleetDraft,
+    is_fleets,
+    lane_of,
+    session_id_of,
+)
+from helmsman.git import tree_changes
+from helmsman.git.diff import files_of, stat_of
+from helmsman.git.remote_trees import apply_result, diff_of_result
 from helmsman.git.worktree import projects
 from helmsman.model.answered_by import PROGRAM
-from helmsman.model.events import ItemEnded, ItemStarted, ItemUpdated, OptionsChanged, PastTurn, RemarksChanged
+from helmsman.model.events import OptionsChanged, PastTurn, RemarksChanged
 from helmsman.model.inputs import (
     changed_options,
     searched_directory,
@@ -41,24 +65,33 @@ from helmsman.model.options import LIST_LIMIT, Placement, without_secrets
 from helmsman.model.prompts import message_part
 from helmsman.model.request import TurnRequest
 from helmsman.service import HelmsmanService
+from helmsman.sessions.history import turns_of
 from helmsman.steering.opening import image_roots
 from helmsman.steering.ownership import refuse_before_person, refuse_foreign, refuse_unasked
 from helmsman.tasks.call_key import call_key
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
     from helmsman.agents.protocol import SessionInfo
+    from helmsman.capabilities.budgets import BudgetState
+    from helmsman.git.lifecycle import Discarded
+    from helmsman.git.tree_changes import Selection, Unsaved
     from helmsman.model.answered_by import AnsweredBy
     from helmsman.model.events import Event
     from helmsman.model.options import PathLike, SessionOptions, TurnOptions
     from helmsman.model.request import TurnRequest
+    from helmsman.notices.store import Delivery
     from helmsman.sessions.session import QuestionHandler, Session, WhenBusy
+    from helmsman.steering.core import Steering
     from helmsman.steering.shared import OpenFleet, Shared
-    from helmsman.tasks.model import Task
+    from helmsman.tasks.model import Task, TaskOrigin, TaskStatus
+    from helmsman.tasks.registry import TurnUsage
 
-_EVENTS: Final = 1000
+
+ValueT = TypeVar("ValueT")
+_Page = tuple[list[ValueT], str | None]
 
 
 def fleet_opener(shared: Shared) -> OpenFleet:
@@ -249,8 +282,8 @@ class FleetBackend:
         request, pictures = await self._request(message, checked, options)
         draft = replace(self._draft(request, idempotency_key), images=pictures)
         lane = lane_of(session.id)
-        earlier = (await self.link.lanes.of_lanes([lane]))[lane]
-        held = silence_to_keep(silence_of(earlier[-1].metadata) if request.limits is None else request.limits)
+        earlier = await self.link.client.of_session(session.id)
+        held = silence_to_keep(silence_of(earlier[-1].policy or {}) if request.limits is None else request.limits)
         draft = replace(draft, lane=lane, metadata={**draft.metadata, PLACE: earlier[0].directory, **held})
         session.fold(OptionsChanged(session_id=session.id, options=checked))
         return await self._accepted((await self._packed(draft, None))[0], on_question, on_task)
@@ -303,7 +336,7 @@ class FleetBackend:
     ) -> Session:
         if on_task is not None:
             on_task(task.id)
-        found = await self.link.lanes.find(task.id)
+        found = await self.link.client.find(task.id)
         assert found is not None
         session = await self.link.session(str(found.session_id))
         if on_question is not None:
@@ -353,7 +386,7 @@ class FleetBackend:
             try:
                 return await self.own.session(session_id)
             except SessionNotFound:
-                lane = await self.link.lanes.lane_of_agents(session_id)
+                lane = await self.link.client.lane_of_agents(session_id)
                 if lane is None:
                     raise
                 session = await self.link.session(session_id_of(lane))
@@ -362,7 +395,7 @@ class FleetBackend:
 
     async def task(self, task_id: str) -> Task:
         """Return the current state of a task of the fleet."""
-        task = await self.link.lanes.find(task_id)
+        task = await self.link.client.find(task_id)
         if task is None:
             raise TaskNotFound(f"There is no task {task_id} in the fleet.")
         return task
@@ -371,27 +404,13 @@ class FleetBackend:
         """Raise an error if a task belongs to a directory outside this client's allowed roots."""
         if self._helm.allowed_roots:
             for task_id in task_ids:
-                if (task := await self.link.lanes.find(task_id)) is not None:
+                if (task := await self.link.client.find(task_id)) is not None:
                     await self.own.tasks.local.refuse_outside(task)
 
     async def history(self, session_id: str) -> tuple[PastTurn, ...]:
-        """Return all turns of a session, oldest first, from the stored events."""
-        lane = lane_of(session_id)
-        turns: list[PastTurn] = []
-        for task in (await self.link.lanes.of_lanes([lane]))[lane]:
-            items: dict[str, Any] = {}
-            turn_id, offset = task.turn_id or task.id, 0
-            while True:
-                page = await self.link.client.events(task.id, offset, _EVENTS)
-                for event in page.events:
-                    if isinstance(event, ItemStarted | ItemUpdated | ItemEnded) and event.agent_id is None:
-                        items[event.item.id] = event.item
-                if page.offset == offset or page.is_over:
-                    break
-                offset = page.offset
-            if items or task.turn_id is not None:
-                turns.append(PastTurn(id=turn_id, status=task.status, items=tuple(items.values())))
-        return tuple(turns)
+        """Return all turns of a session, oldest first, from its log."""
+        stored = await self.link.client.database.tasks(lambda tasks: tasks.events(session_id))
+        return turns_of(session_id, stored.events)
 
     async def list(
         self,
@@ -407,7 +426,7 @@ class FleetBackend:
         place = None if directory is None else searched_directory(directory)
 
         async def fleets(count: int, at: str | None) -> tuple[list[SessionInfo], str | None]:
-            found, after = await self.link.lanes.sessions(
+            found, after = await self.link.client.sessions(
                 query=query, agent=agent, directory=place, limit=count, cursor=at
             )
             return found, after
@@ -439,3 +458,321 @@ def _refuse_what_stays_here(tools: Sequence[Any], options: TurnOptions) -> None:
         raise InvalidInput("A fleet's machines cannot call functions of this program.", parameter="tools")
     if options.get("on_limit") is not None:
         raise InvalidInput("Each machine of a fleet has its own limits: set on_limit there.", parameter="on_limit")
+
+
+async def merged(
+    sources: Mapping[str, Callable[[int, str | None], Awaitable[_Page[ValueT]]]],
+    limit: int,
+    cursor: str | None,
+    age: Callable[[ValueT], Any],
+) -> _Page[ValueT]:
+    """Merge pages of several sources into one, newest first, with the cursor of the next page."""
+    begin: dict[str, str | None] = dict.fromkeys(sources)
+    if cursor is not None:
+        if (given := json_object(cursor)) is None:
+            raise InvalidInput(f"{cursor!r:.100} is not a cursor of this list. Use that of the page before.")
+        begin = {name: given[name] for name in sources if name in given}
+    pages = {name: await sources[name](limit, at) for name, at in begin.items()}
+    every = [(name, one) for name, (page, _) in pages.items() for one in page]
+    shown = sorted(every, key=lambda named: age(named[1]), reverse=True)[:limit]
+    following: dict[str, str | None] = {}
+    for name, (page, after) in pages.items():
+        used = sum(one == name for one, _ in shown)
+        if used == len(page):
+            if after is not None:
+                following[name] = after
+        else:
+            following[name] = (await sources[name](used, begin[name]))[1] if used else begin[name]
+    return [one for _, one in shown], json.dumps(following) if following else None
+
+
+# --- tasks and capabilities -------------------------------------------------------------------------------------------
+
+log = logging.getLogger(__name__)
+
+_SHOWN_TASKS, _SHOWN_CHARS = 100, 120
+"""Limits for running and waiting tasks on the page of machines."""
+
+
+class _BackendTasks(LocalTasks):
+    """Tasks that are turns of sessions. New tasks run in the fleet; existing tasks are looked up where they are."""
+
+    def __init__(self, door: FleetBackend, own: HelmsmanService) -> None:
+        super().__init__(own)
+        self._door = door
+
+    async def run(self, instruction: str, **options: Any) -> str:
+        return str((await self._door.start(instruction, **options)).task_id)
+
+    async def follow_up(self, session_id: str, message: str, **options: Any) -> str:
+        if not is_fleets(session_id):
+            return await super().follow_up(session_id, message, **options)
+        return str((await self._door.say(session_id, message, **options)).task_id)
+
+    async def now(self, task: Task) -> Task:
+        return await super().now(task) if task.origin != "fleet" else await self._door.task(task.id)
+
+    def session_of(self, task: Task) -> Session | None:
+        if task.origin != "fleet":
+            return super().session_of(task)
+        session = self._door.link.sessions.get(task.session_id or "")
+        return session if session is not None and session.state.is_running else None
+
+    async def follow(self, task: Task) -> Session | None:
+        if task.origin != "fleet":
+            return await super().follow(task)
+        session = await self._door.session(str(task.session_id))
+        return session if session.state.is_running and session.task_ids[-1] == task.id else None
+
+
+class FleetTasks(Tasks):
+    """Tasks of the fleet, of this machine, and in the cloud."""
+
+    def __init__(self, door: FleetBackend, own: HelmsmanService) -> None:
+        super().__init__(cast("Steering", own), env=own.environment)
+        self.local = _BackendTasks(door, own)
+        self._client = door.link.client
+
+    async def find(self, reference: str) -> Task:
+        task = None if reference.startswith(("T-local-", "T-cloud-")) else await self._client.find(reference)
+        if task is None:
+            return await super().find(reference)
+        await self.local.refuse_outside(task)
+        return task
+
+    async def get(self, reference: str) -> Task:
+        task = await self.find(reference)
+        return task if task.origin == "fleet" else await super().get(reference)
+
+    async def list(
+        self,
+        *,
+        status: Collection[TaskStatus] | None = None,
+        origin: TaskOrigin | None = None,
+        agent: str | None = None,
+        directory: str | Path | None = None,
+        limit: int = CANDIDATES,
+        cursor: str | None = None,
+    ) -> tuple[list[Task], str | None]:
+        place = None if directory is None else searched_directory(directory)
+        here = super().list
+
+        async def fleets(count: int, at: str | None) -> tuple[list[Task], str | None]:
+            asked: Any = {"status": status, "agent": agent, "directories": None if place is None else [place]}
+            found, after = await self._client.database.tasks(lambda tasks: tasks.list(**asked, limit=count, cursor=at))
+            return list(await self.local.inside(found)), after
+
+        async def own(count: int, at: str | None) -> tuple[list[Task], str | None]:
+            return await here(status=status, origin=origin, agent=agent, directory=directory, limit=count, cursor=at)
+
+        wanted = {"fleet": fleets, "own": own} if origin is None else {"fleet": fleets} if origin == "fleet" else {}
+        if not wanted:
+            return await own(limit, cursor)
+        return await merged(wanted, limit, cursor, lambda task: task.created_at)
+
+    async def of_sessions(self, session_ids: Sequence[str]) -> dict[str, tuple[Task, ...]]:
+        fleets = [one for one in session_ids if is_fleets(one)]
+        found = await super().of_sessions([one for one in session_ids if not is_fleets(one)])
+        for one in fleets:
+            found[one] = tuple(reversed(await self.local.inside(await self._client.of_session(one))))
+        return found
+
+    async def wait(self, task: Task, *, timeout: float | None = None) -> Task:
+        if task.origin != "fleet":
+            return await super().wait(task, timeout=timeout)
+        await self._client.until(task.id, lambda now: not now.is_running or now.input_required, timeout=timeout)
+        return await self.find(task.id)
+
+    async def cancel(self, task: Task, *, reason: str | None = None) -> tuple[Task, str]:
+        if task.origin != "fleet":
+            return await super().cancel(task, reason=reason)
+        await self.local.refuse_outside(task)
+        if not (await self.find(task.id)).is_running:
+            return await self.find(task.id), "Stopped nothing: it was no longer running."
+        await self._client.cancel(task.id, reason)
+        now = await self.find(task.id)
+        machine = now.placement.get("machine")
+        return now, f"Stopped it on {machine}." if machine else "Stopped nothing: it had not begun."
+
+    async def results(self, task: Task, *, attempt: int = 1) -> TaskResults:
+        if task.origin != "fleet":
+            return await super().results(task, attempt=attempt)
+        task = await self.find(task.id)
+        outcome = await self._client.outcome(task.id)
+        return TaskResults(
+            task=task,
+            output=outcome.output or task.result,
+            diff=outcome.diff,
+            files=outcome.files,
+            commands=outcome.commands,
+            tests=outcome.tests,
+            report=outcome.report,
+            cost_usd=self.prices.cost(task.model, task.usage) if task.usage is not None else None,
+        )
+
+
+class _BackendChanges(Changes):
+    """Changes of sessions, local or in the fleet."""
+
+    def __init__(self, door: FleetBackend, own: HelmsmanService, tasks: Tasks) -> None:
+        super().__init__(own, tasks)
+        self._door = door
+
+    async def _changed(self, session_id: str) -> SessionDiff:
+        if not is_fleets(session_id):
+            return await super()._changed(session_id)
+        session = await self._door.session(session_id)
+        try:
+            found = await self._door.trees.brought_back(lane_of(session.id), session.directory)
+        except InvalidInput as error:  # the repository is not here
+            log.info("of session %s only its edits are shown: %s", session.id, error)
+            found = None
+        if found is not None:
+            away, notes = found
+            diff = await anyio.to_thread.run_sync(diff_of_result, away)
+            diff = replace(diff, nested=(*diff.nested, *notes))
+            return SessionDiff(session_id=session_id, scope="worktree", diff=diff)
+        patch = await self._last_edits(session)
+        files = files_of(patch)
+        diff = tree_changes.TreeDiff(patch=patch.encode("utf-8", "surrogateescape"), files=files, stat=stat_of(files))
+        return SessionDiff(session_id=session_id, scope="turn", diff=diff)
+
+    async def _last_edits(self, session: Session) -> str:
+        """Return the diff of the last turn that changed files, as its agent reported it."""
+        for task in reversed(await self._door.link.client.of_session(session.id)):
+            if (patch := (await self._door.link.client.outcome(task.id)).diff) is not None:
+                return patch
+        return session.state.diff or ""
+
+    async def apply(
+        self,
+        session_id: str,
+        *,
+        allow_dirty: bool = False,
+        digest: str | None = None,
+        viewer: str | None = None,
+        only: Selection | None = None,
+    ) -> AppliedSession:
+        if not is_fleets(session_id):
+            return await super().apply(session_id, allow_dirty=allow_dirty, digest=digest, viewer=viewer, only=only)
+        if only is not None:
+            raise InvalidInput("Changes of a fleet's session are applied as a whole.", parameter="only")
+        session = await self._door.session(session_id)
+        refuse_foreign(session.id, session.opened_by, self._helm.settings, "apply its changes")
+        if session.state.is_running:
+            raise SessionBusy(f"Session {session_id} is still at work. Nothing was touched. Wait for it.")
+        found = await self._door.trees.brought_back(lane_of(session.id), session.directory)
+        if found is None:
+            raise InvalidInput(
+                f"Session {session_id} works in a directory of its machine, {session.directory}. What it changed is there.",
+                parameter="sessionId",
+            )
+        expected = self.shown.expected(viewer, session_id, digest)
+        away, _ = found
+        check = self.shown.check_of(session_id, expected)
+        applied = await anyio.to_thread.run_sync(lambda: apply_result(away, allow_dirty=allow_dirty, check=check))
+        return AppliedSession.of(session_id, away.repository, applied)
+
+    async def unsaved(self, session_id: str) -> Unsaved:
+        return await super().unsaved(_of_this_machine(session_id))
+
+    async def discard(self, session_id: str, *, losing: Unsaved | None = None) -> Discarded:
+        return await super().discard(_of_this_machine(session_id), losing=losing)
+
+
+def _of_this_machine(session_id: str) -> str:
+    if is_fleets(session_id):
+        raise InvalidInput(
+            f"Session {session_id} has no worktree here: the machines of the fleet remove what they no longer need.",
+            parameter="sessionId",
+        )
+    return session_id
+
+
+class _BackendUsage(UsageReports):
+    """Usage of this machine and of the fleet."""
+
+    def __init__(self, door: FleetBackend, own: HelmsmanService, tasks: Tasks) -> None:
+        super().__init__(own, tasks.prices)
+        self._door = door
+
+    async def _tasks(self) -> Sequence[TurnUsage]:
+        return [
+            *await super()._tasks(),
+            *await self._door.link.client.database.tasks(lambda tasks: tasks.turn_usages()),
+        ]
+
+
+class _BackendSchedules(Schedules):
+    """Schedules of the fleet and of this machine. A new one is the fleet's."""
+
+    prefix = FLEETS
+
+    def __init__(self, own: Steering, door: FleetBackend) -> None:
+        super().__init__(own, BothSchedules(own.schedules, FleetSchedules(door.link.client.database.store)))
+        self._door = door
+
+    async def _policy(self, options: SessionOptions) -> dict[str, Any]:
+        """Return the client's metadata for the schedule's runs. The machines that run it apply their own policies."""
+        return await self._door.policy(options.agent, None if options.cwd is None else str(options.cwd))
+
+
+class _BackendBudgets(Budgets):
+    """Budgets of this machine, for its own work, and those of the fleet."""
+
+    def __init__(self, door: FleetBackend, own: HelmsmanService, tasks: Tasks) -> None:
+        super().__init__(own, own.extras.usage, tasks.prices)
+        self._door = door
+
+    async def states(self, directory: str | Path | None = None) -> tuple[BudgetState, ...]:
+        place = None if directory is None else str(directory)
+        project = await anyio.to_thread.run_sync(projects(self._helm.settings.state_dir), place)
+        fleets = await states_of_fleet(self._door.link.client.database, project)
+        return *await super().states(directory), *fleets
+
+
+class _BackendNotices(Notices):
+    """Notices about tasks of this machine, and about fleet tasks to the recipients of this machine."""
+
+    def __init__(self, door: FleetBackend, own: HelmsmanService) -> None:
+        super().__init__(own)
+        self._door = door
+
+    async def log(self, limit: int = 50) -> Sequence[Delivery]:
+        fleets = self.within_roots(await self._door.post.log(limit))
+        both = (*await super().log(limit), *fleets)
+        return sorted(both, key=lambda one: one.created_at, reverse=True)[:limit]
+
+
+class FleetExtras(Extras):
+    """Extras of this machine, extended by the sessions of a fleet."""
+
+    def __init__(self, door: FleetBackend, own: HelmsmanService, tasks: FleetTasks) -> None:
+        super().__init__(own, tasks)
+        self._door = door
+        self._own = own
+
+    async def fleet(self) -> Mapping[str, Any] | None:
+        link = self._door.link
+        tasks = [
+            {
+                "taskId": task.id,
+                "sessionId": task.session_id,
+                "text": task.instruction.strip().partition("\n")[0][:_SHOWN_CHARS],
+                "status": task.status,
+                "askedAt": task.created_at.isoformat(),
+                **{name: task.placement.get(name) for name in ("machine", "queue", "priority", "notBefore")},
+            }
+            for task in await self._own.tasks.local.inside(await link.client.at_work(_SHOWN_TASKS))
+        ]
+        return {
+            "machines": [machine.as_dict() for machine in await link.client.machines()],
+            "waiting": dict(await link.client.waiting()),
+            "tasks": tasks,
+        }
+
+    schedules = cached_property(lambda self: _BackendSchedules(cast("Steering", self._own), self._door))
+    budgets = cached_property(lambda self: _BackendBudgets(self._door, self._own, self._tasks))
+    notices = cached_property(lambda self: _BackendNotices(self._door, self._own))
+    changes = cached_property(lambda self: _BackendChanges(self._door, self._own, self._tasks))
+    usage = cached_property(lambda self: _BackendUsage(self._door, self._own, self._tasks))

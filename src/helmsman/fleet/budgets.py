@@ -16,7 +16,7 @@ from helmsman.base.budget import Budget
 from helmsman.capabilities.budgets import BudgetState
 from helmsman.capabilities.usage_report import tokens
 from helmsman.errors import InvalidSetting
-from helmsman.fleet.session_queue import PLACE, PROJECT
+from helmsman.fleet.values import PLACE, PROJECT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ NONE: Final = "none"
 
 _SPENT: Final = """
     insert into helmsman.spendings (task, epoch, project, usd, tokens)
-    select id, epoch, %(project)s, %(usd)s, %(tokens)s from helmsman.tasks where id = %(task)s and epoch = %(epoch)s
+    select id, epoch, %(project)s, %(usd)s, %(tokens)s from helmsman.queue where id = %(task)s and epoch = %(epoch)s
     on conflict (task, epoch) do update
     set usd = greatest(spendings.usd, excluded.usd), tokens = greatest(spendings.tokens, excluded.tokens)
     returning task
@@ -79,7 +79,7 @@ _SHOWN: Final = """
 """
 _GRANT: Final = """
     insert into helmsman.grants (key, amount, up_to, project, task)
-    select %(key)s, %(amount)s, %(up_to)s, %(project)s, id from helmsman.tasks
+    select %(key)s, %(amount)s, %(up_to)s, %(project)s, id from helmsman.queue
     where id = %(task)s and epoch = %(epoch)s
     returning task
 """

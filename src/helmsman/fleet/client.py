@@ -6,8 +6,8 @@ waiting callers. Callers also poll, because a notification is lost when its conn
 
 from __future__ import annotations
 
-import json
 import math
+import uuid
 from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Any, Final, LiteralString, Self
 
@@ -15,32 +15,60 @@ import anyio
 import psycopg
 from psycopg.types.json import Jsonb
 
+from helmsman.agents.protocol import SessionInfo
 from helmsman.base.concurrency import background_tasks, sleep_until
 from helmsman.base.redaction import redact
 from helmsman.base.structs import pack, unpack
-from helmsman.errors import AnswerInvalid, FleetRefused, InvalidInput, QuestionNotOpen, TaskNotFound
+from helmsman.errors import (
+    AnswerInvalid,
+    FleetRefused,
+    FleetUnavailable,
+    InvalidInput,
+    QuestionNotOpen,
+    SessionIdle,
+    TaskNotFound,
+    Unsupported,
+)
 from helmsman.fleet.database import FleetDatabase
 from helmsman.fleet.queue import enter_task
-from helmsman.fleet.rows import DOORS, WORKERS, clean_text, machine_of, new_fleet_task, queue_of, serves, task_of
 from helmsman.fleet.schema import require_schema
-from helmsman.fleet.values import AskedInFleet, FleetDraft, FleetEvents, Machine, refuse_secrets
+from helmsman.fleet.values import (
+    DOORS,
+    WORKERS,
+    AskedInFleet,
+    FleetDraft,
+    FleetEvents,
+    Machine,
+    clean_text,
+    machine_of,
+    new_fleet_task,
+    queue_of,
+    refuse_secrets,
+    serves,
+    session_id_of,
+)
 from helmsman.model.codec import decode
+from helmsman.model.events import ItemDelta
 from helmsman.model.questions import Question, read_answers
+from helmsman.model.request import TurnRequest
+from helmsman.store.database import from_microseconds
 from helmsman.tasks.model import of_agents
-from helmsman.tasks.outcome import kept
+from helmsman.tasks.outcome import TaskOutcome
+from helmsman.tasks.rows import task_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from psycopg.rows import DictRow
 
     from helmsman.model.answered_by import AnsweredBy
-    from helmsman.tasks.model import Task, TaskStatus
-    from helmsman.tasks.outcome import TaskOutcome
+    from helmsman.model.events import Event
+    from helmsman.tasks.model import Task
+
 
 _LOOK_SECONDS: Final = 5.0
 """Polling interval of waiting callers, in case a notification is lost."""
-_PAGE: Final = 200
+_PAGE: Final = 1000
 _CANCEL_SECONDS: Final = 60.0
 _MACHINES_SECONDS: Final = 1.0
 """Time for which the list of machines is cached."""
@@ -56,6 +84,8 @@ class FleetClient:
         self._exit = AsyncExitStack()
         self._machines_seen: tuple[Sequence[Machine], float] = (), -math.inf
         self._listening = anyio.Event()
+        self.on_text: Callable[[str, Event], None] = lambda _task_id, _event: None
+        """Called with text that the agent of a task is writing."""
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as opening:
@@ -89,15 +119,14 @@ class FleetClient:
         row = await self.database.soon(lambda: self._enter(draft, task_id, alias))
         if row is not None:
             await self.database.notify((DOORS, task_id), (WORKERS, row["queue"]))
-            return task_of(row)
         return await self.with_key(draft) or await self.get(task_id)
 
     async def with_key(self, draft: FleetDraft) -> Task | None:
         """Return the task that was accepted with the key of a draft, if any."""
         if draft.idempotency_key is None:
             return None
-        row = await self.one("select * from helmsman.tasks where key = %s", (draft.idempotency_key,))
-        return None if row is None else of_agents(task_of(row), draft.agent)
+        row = await self.one("select id from helmsman.queue where key = %s", (draft.idempotency_key,))
+        return None if row is None else of_agents(await self.get(row["id"]), draft.agent)
 
     async def _refuse_impossible(self, draft: FleetDraft) -> None:
         queue = queue_of(draft.agent, draft.labels, draft.host)
@@ -136,60 +165,102 @@ class FleetClient:
         Raises:
             TaskNotFound: No such task.
         """
-        return task_of(await self._row(reference))
-
-    async def _row(self, reference: str) -> DictRow:
-        row = await self.one(
-            "select * from helmsman.tasks where id = %(ref)s or alias = %(ref)s order by number desc limit 1",
-            {"ref": clean_text(reference)},
-        )
-        if row is None:
+        task = await self.find(reference)
+        if task is None:
             raise TaskNotFound(f"There is no task {reference} in the fleet. List the tasks to see which there are.")
-        return row
+        return task
 
-    async def list(
-        self,
-        *,
-        status: Collection[TaskStatus] | None = None,
-        agent: str | None = None,
-        session_id: str | None = None,
-        limit: int = 50,
-        cursor: str | None = None,
-    ) -> tuple[list[Task], str | None]:
-        """Tasks, newest first, and the cursor of the next page."""
-        if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
-            raise InvalidInput(f"{cursor!r:.100} is not a cursor of this list. Use that of the page before, or none.")
-        rows = await self._all(
-            """
-            select * from helmsman.tasks
-            where (%(status)s::text[] is null or status = any(%(status)s)) and (%(agent)s::text is null or agent = %(agent)s)
-                and (%(session)s::text is null or session_id = %(session)s)
-                and (%(before)s::bigint is null or number < %(before)s)
-            order by number desc limit %(limit)s
-            """,
-            {
-                "status": None if status is None else list(status),
-                "agent": agent,
-                "session": session_id,
-                "before": None if cursor is None else int(cursor),
-                "limit": limit + 1,
-            },
-        )
-        following = str(rows[limit - 1]["number"]) if len(rows) > limit else None
-        return [task_of(row) for row in rows[:limit]], following
+    async def find(self, reference: str) -> Task | None:
+        """Return a task by its id or alias."""
+        return await self.database.tasks(lambda tasks: tasks.find(reference))
+
+    async def of_session(self, session_id: str) -> tuple[Task, ...]:
+        """Return the tasks of a session, oldest first."""
+        return (await self.database.tasks(lambda tasks: tasks.tasks_of_session(session_id)))[::-1]
 
     async def outcome(self, reference: str) -> TaskOutcome:
         """Return the outcome of a task. It is empty until the task has ended."""
-        row = await self._row(reference)
-        found = await self.one("select content from helmsman.outcomes where task = %s", (row["id"],))
-        return kept({} if found is None else found["content"])
+        task = await self.get(reference)
+        return await self.database.tasks(lambda tasks: tasks.outcome(task.id)) or TaskOutcome()
+
+    async def sessions(
+        self, *, query: str | None, agent: str | None, directory: str | None, limit: int, cursor: str | None
+    ) -> tuple[list[SessionInfo], str | None]:
+        """Sessions, the one first that was last asked for something, and the cursor of the next page."""
+        rows = await self._all(
+            """
+            select last.number, last.lane, last.agent, last.model, last.updated_at, first.instruction, first.created_at,
+                coalesce(first.metadata ->> 'place', first.directory) as directory
+            from helmsman.queue last join helmsman.queue first on first.id = last.lane
+            where not exists (select from helmsman.queue later where later.lane = last.lane and later.number > last.number)
+                and (%(agent)s::text is null or last.agent = %(agent)s)
+                and (%(directory)s::text is null or coalesce(first.metadata ->> 'place', first.directory) = %(directory)s)
+                and (%(query)s::text is null or position(lower(%(query)s) in lower(first.instruction)) > 0)
+                and (%(before)s::bigint is null or last.number < %(before)s)
+            order by last.number desc limit %(limit)s
+            """,
+            {"agent": agent, "directory": directory, "query": query, "before": _number(cursor), "limit": limit + 1},
+        )
+        following = str(rows[limit - 1]["number"]) if len(rows) > limit else None
+        return [
+            SessionInfo(
+                session_id=session_id_of(row["lane"]),
+                agent=row["agent"],
+                updated_at=row["updated_at"],
+                created_at=row["created_at"],
+                directory=row["directory"],
+                first_prompt=row["instruction"],
+                model=row["model"],
+                source="fleet",
+            )
+            for row in rows[:limit]
+        ], following
+
+    async def lane_of_agents(self, session_id: str) -> str | None:
+        """Return the lane of a session by its agent's id."""
+        rows = await self._all(
+            "select lane from helmsman.queue where session_id = %(id)s order by number limit 1", {"id": session_id}
+        )
+        return str(rows[0]["lane"]) if rows else None
+
+    async def asking(self) -> list[str]:
+        """Return the lanes with an open question."""
+        rows = await self._all(
+            "select distinct lane from helmsman.queue where status = 'working' and input_required", {}
+        )
+        return [str(row["lane"]) for row in rows]
+
+    async def since(self, number: int | None) -> tuple[int, list[str]]:
+        """Return the number of the newest task, and the lanes of tasks after the given number."""
+        rows = await self._all(
+            "select number, lane from helmsman.queue where number > %(number)s or %(number)s is null "
+            "order by number desc limit case when %(number)s is null then 1 else 10000 end",
+            {"number": number},
+        )
+        newest = max((int(row["number"]) for row in rows), default=number or 0)
+        return newest, [] if number is None else [str(row["lane"]) for row in rows]
+
+    async def spec(self, task_id: str) -> TurnRequest | None:
+        """Return the request of a task."""
+        rows = await self._all("select spec from helmsman.queue where id = %(id)s", {"id": task_id})
+        return TurnRequest.unpacked(rows[0]["spec"]) if rows else None
+
+    async def at_work(self, limit: int) -> list[Task]:
+        """Return running tasks, then pending tasks in the order in which they will start."""
+        sql = (
+            "SELECT tasks.* FROM tasks JOIN helmsman.queue AS place ON place.id = tasks.id "
+            "WHERE place.status IN ('pending', 'working') ORDER BY place.status = 'pending', priority, place.number LIMIT ?"
+        )
+        return await self.database.tasks(
+            lambda tasks: tasks.database.read(lambda one: [task_of(row) for row in one.execute(sql, (limit,))])
+        )
 
     async def machines(self) -> Sequence[Machine]:
         """Return all machines with a lease, by name."""
         rows = await self._all(
             """
             select *, extract(epoch from clock_timestamp() - seen)::float as age,
-                (select count(*) from helmsman.tasks where status = 'working' and worker = workers.id) as at_work
+                (select count(*) from helmsman.queue where status = 'working' and worker = workers.id) as at_work
             from helmsman.workers order by name
             """
         )
@@ -211,7 +282,7 @@ class FleetClient:
     async def waiting(self) -> dict[str, int]:
         """Return the number of pending tasks per queue."""
         rows = await self._all(
-            "select queue, count(*) as waiting from helmsman.tasks where status = 'pending' group by queue order by queue"
+            "select queue, count(*) as waiting from helmsman.queue where status = 'pending' group by queue order by queue"
         )
         return {row["queue"]: row["waiting"] for row in rows}
 
@@ -219,7 +290,7 @@ class FleetClient:
         """Return the number of pending tasks per queue that no machine may run: its host, agent or a label is missing."""
         rows = await self._all(
             """
-            select queue, count(*) as waiting from helmsman.tasks task
+            select queue, count(*) as waiting from helmsman.queue task
             where status = 'pending' and not exists (
                 select from helmsman.workers
                 where seen >= clock_timestamp() - make_interval(secs => lease) and (
@@ -233,24 +304,15 @@ class FleetClient:
 
     # --- follow ------------------------------------------------------------------------------------------------------
 
-    async def events(self, task_id: str, offset: int = 0, limit: int = _PAGE) -> FleetEvents:
-        """Return the stored events of a task from an offset on. `limit` counts batches, not events."""
-        row = await self.one("select stopped_at, id from helmsman.tasks where id = %s", (task_id,))
+    async def events(self, task_id: str, offset: int = 0) -> FleetEvents:
+        """Return the events of a task in the log of its session, after an offset."""
+        row = await self.one(_RANGE, {"task": task_id, "offset": offset})
         if row is None:
             raise TaskNotFound(f"There is no task {task_id} in the fleet.")
-        rows = await self._all(
-            "select first, count, epoch, data from helmsman.events where task = %s and first + count > %s "
-            "order by first limit %s",
-            (task_id, offset, limit),
-        )
-        events: list[Any] = []
-        for batch in rows:
-            skipped = max(0, offset - batch["first"])
-            events += [_event(part) for part in batch["data"][skipped:]]
-            offset = batch["first"] + batch["count"]
-        return FleetEvents(
-            events=tuple(events), offset=offset, is_over=row["stopped_at"] is not None and len(rows) < limit
-        )
+        rows = await self._all(_EVENTS, row)
+        events = tuple(decode(one["kind"], one["body"]).with_time(from_microseconds(one["at"])) for one in rows)
+        is_over = row["has_stopped"] and len(rows) < _PAGE
+        return FleetEvents(events=events, offset=rows[-1]["seq"] if rows else offset, is_over=is_over)
 
     async def follow(self, task_id: str, offset: int = 0) -> AsyncIterator[FleetEvents]:
         """Yield the events of a task as they are stored, until it has ended. A reader can resume at its last offset."""
@@ -296,7 +358,11 @@ class FleetClient:
                 async with self.database.listening(DOORS) as payloads:
                     self._wake_all()  # wake callers for notifications sent before this connection listened
                     self._listening.set()
-                    async for task_id in payloads:
+                    async for payload in payloads:
+                        task_id, _, text = payload.partition(" ")
+                        if text:
+                            self.on_text(task_id, decode(ItemDelta.event_type(), text))
+                            continue
                         if (changed := self._changed.pop(task_id, None)) is not None:
                             changed.set()
                         self._any_changed.set()
@@ -316,7 +382,7 @@ class FleetClient:
         rows = await self._all(
             """
             select question.*, task.session_id, task.worker from helmsman.questions question
-            join helmsman.tasks task on task.id = question.task and task.epoch = question.epoch
+            join helmsman.queue task on task.id = question.task and task.epoch = question.epoch
             where question.closed_at is null and question.answer is null and task.status = 'working'
                 and (%(task)s::text is null or question.task = %(task)s)
             order by question.number
@@ -362,7 +428,7 @@ class FleetClient:
 
     async def cancel(self, reference: str, reason: str | None = None) -> Task:
         """Stop a task; returns when all of it has really stopped, or the time is up. One that has ended stays as it is."""
-        task_id = (await self._row(reference))["id"]
+        task_id = (await self.get(reference)).id
         await self.one(_CANCEL, {"task": task_id, "reason": clean_text(None if reason is None else redact(reason))})
         task, _ = await self.until(task_id, lambda task: not task.is_running, timeout=_CANCEL_SECONDS)
         return task
@@ -381,11 +447,26 @@ class FleetClient:
         return await self.database.soon(lambda: self.database.all(sql, values))
 
 
+_RANGE: Final = """
+    select stopped_at is not null as has_stopped, greatest(%(offset)s, log_from) as after, (
+        select min(log_from) from helmsman.queue later where later.lane = task.lane and later.number > task.number
+    ) as up_to, (
+        select number from helmsman_store.sessions log
+        where log.id = helmsman.session_of(task.lane) and task.log_from is not null
+    ) as log
+    from helmsman.queue task where id = %(task)s
+"""
+"""Select the part of a session's log that belongs to a task: up to the begin of the next one."""
+_EVENTS: Final = f"""
+    select seq, at, kind, body from helmsman_store.events
+    where session = %(log)s and seq > %(after)s and (%(up_to)s::bigint is null or seq <= %(up_to)s)
+    order by seq limit {_PAGE}
+"""  # noqa: S608 - of constants
 _ANSWER: Final = """
     with answered as (
         update helmsman.questions question
         set answer = %(answer)s, answered_by = %(by)s, answered_at = clock_timestamp(), refused = null
-        from helmsman.tasks task
+        from helmsman.queue task
         where question.task = %(task)s and question.id = %(question)s and question.answer is null
             and question.closed_at is null and task.id = question.task and task.epoch = question.epoch
             and task.status = 'working'
@@ -394,9 +475,9 @@ _ANSWER: Final = """
     select helmsman.tell_worker(worker, id), pg_notify('helmsman_fleet', id) from answered
 """
 _CANCEL: Final = """
-    with before as (select status = 'pending' as waits from helmsman.tasks where id = %(task)s for update),
+    with before as (select status = 'pending' as waits from helmsman.queue where id = %(task)s for update),
     asked as (
-        update helmsman.tasks set
+        update helmsman.queue set
             cancel_asked = true, cancel_reason = coalesce(cancel_reason, %(reason)s), updated_at = clock_timestamp(),
             revision = revision + 1,
             status = case when waits then 'canceled' else status end,
@@ -410,7 +491,7 @@ _CANCEL: Final = """
     ),
     told as (
         select pg_notify('helmsman_workers', waiting.queue) from asked, lateral (
-            select queue from helmsman.tasks
+            select queue from helmsman.queue
             where lane = asked.lane and status = 'pending' and id <> asked.id order by number limit 1
         ) waiting where asked.status = 'canceled'
     )
@@ -421,6 +502,74 @@ _CANCEL: Final = """
 """Cancel a task that waits, or ask its worker to stop it. The next task of the session may be claimed now."""
 
 
-def _event(content: Any) -> Any:
-    """Return an event, or a fact of the fleet's own."""
-    return content if "fleet" in content else decode(str(content.get("type")), json.dumps(content))
+def _number(cursor: str | None) -> int | None:
+    if cursor is None:
+        return None
+    if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
+        raise InvalidInput(f"{cursor!r:.100} is not a cursor of this list. Use that of the page before, or none.")
+    return int(cursor)
+
+
+# --- messages into a running turn -------------------------------------------------------------------------------------
+
+_STEER_SECONDS: Final = 30.0
+_STEER: Final = """
+    with sent as (
+        insert into helmsman.messages (id, task, epoch, text)
+        select %(id)s, id, epoch, %(text)s from helmsman.queue where id = %(task)s and status = 'working'
+        on conflict do nothing returning id
+    ),
+    told as (
+        select helmsman.tell_worker(worker, id) from helmsman.queue where id = %(task)s and status = 'working'
+    )
+    select (select count(*) from told) as told,
+        exists (select from sent) or exists (select from helmsman.messages where id = %(id)s) as is_sent
+"""
+_STEERED: Final = """
+    select message.taken_at, message.ended_at, message.refused,
+        task.status = 'working' and task.epoch = message.epoch as is_open
+    from helmsman.messages message join helmsman.queue task on task.id = message.task where message.id = %(id)s
+"""
+_WITHDRAW: Final = """
+    update helmsman.messages set taken_at = clock_timestamp() where id = %(id)s and taken_at is null returning id
+"""
+
+
+async def steer(client: FleetClient, task_id: str, text: str) -> None:
+    """Put a message into the turn of a task. Returns when its agent has it.
+
+    Raises:
+        SessionIdle: No turn runs, or it ended before the message came; it was not sent.
+        FleetUnavailable: Its machine did not say within half a minute what became of it.
+        InvalidInput: It holds a secret, which would be stored; it was not sent.
+    """
+    refuse_secrets(text)
+    message = {"id": uuid.uuid4().hex, "task": task_id, "text": clean_text(text)}
+    sent = await client.one(_STEER, message)
+    with anyio.move_on_after(_STEER_SECONDS):
+        while sent is not None and sent["is_sent"]:
+            changed = client.watch(task_id)
+            row = await client.one(_STEERED, message)
+            if row is not None and row["ended_at"] is not None:
+                _raise_refusal(row["refused"])
+                return
+            if row is None or not row["is_open"]:
+                if row is not None and row["taken_at"] is not None:
+                    raise _unknown(task_id)
+                break
+            await sleep_until(changed, 1.0)
+        raise SessionIdle(f"No turn of task {task_id} runs now. Send it as a new message instead.")
+    if await client.one(_WITHDRAW, message) is not None:
+        raise FleetUnavailable(f"The machine of task {task_id} does not answer. The message was not sent; try again.")
+    raise _unknown(task_id)
+
+
+def _unknown(task_id: str) -> FleetUnavailable:
+    return FleetUnavailable(f"It is unknown whether the agent of task {task_id} has the message. Look at its status.")
+
+
+def _raise_refusal(refused: Mapping[str, Any] | None) -> None:
+    """Raise the agent's refusal of a message as the same error as on its machine."""
+    if refused is not None:
+        kinds = {kind.code: kind for kind in (SessionIdle, Unsupported)}
+        raise kinds.get(str(refused.get("code")), FleetRefused)(str(refused.get("message")))

@@ -171,7 +171,7 @@ class ClientTrees:
         names = listed.split()
         if len(names) < _MANY:
             return
-        sql: Final = "select lane from helmsman.tasks where lane = any(%s)"
+        sql: Final = "select lane from helmsman.queue where lane = any(%s)"
         lanes = [f"T-fleet-{name}" for name in names]
         known = {row["lane"] for row in await self._soon(lambda: self._client.database.all(sql, (lanes,)))}
         gone = [name for name, lane in zip(names, lanes, strict=True) if lane not in known]

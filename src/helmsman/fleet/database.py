@@ -7,24 +7,22 @@ the database is back (`keep_trying`).
 from __future__ import annotations
 
 import logging
-import os
 import time
 from contextlib import asynccontextmanager, suppress
-from itertools import zip_longest
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, LiteralString, Self, TypeVar
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import anyio
 import anyio.to_thread
 import psycopg
-from psycopg import pq
-from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import DictRow, dict_row
 
-from helmsman.base.addresses import is_loopback
-from helmsman.errors import FleetNotReady, FleetUnavailable, InvalidSetting
-from helmsman.store import open_store
+from helmsman.base.caller_context import FLEET_URL
+from helmsman.errors import FleetNotReady, FleetUnavailable, RegistryUnavailable
+from helmsman.store.address import checked_address
+from helmsman.store.postgres import PostgresDatabase
+from helmsman.tasks.registry import Registry
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -48,68 +46,11 @@ ResultT = TypeVar("ResultT")
 DatabaseConnection = psycopg.AsyncConnection[DictRow]
 
 
-def checked_url(url: str) -> str:
-    """The address of a Postgres, as all that use it understand it.
-
-    Raises:
-        InvalidSetting: It is none.
-    """
-    parts = urlsplit(url)
-    try:
-        given = conninfo_to_dict(url)
-    except psycopg.ProgrammingError:
-        given = {}
-    if parts.scheme not in ("postgresql", "postgres") or not parts.path.strip("/") or not given:
-        raise InvalidSetting(
-            "The address of a fleet has the form postgresql://USER@HOST/DATABASE. Put it into HELMSMAN_FLEET_URL."
-        )
-    url = "postgresql" + url[url.index(":") :]
-    used = {**_defaults(given.get("service")), **given}
-    if given.get("sslmode") == "disable" or _is_encrypted(given, used) or all(map(_is_here, _addresses(used))):
-        return url
-    # libpq's default falls back to plain text if the server, or a machine in the middle, offers no encryption.
-    rest = [(name, value) for name, value in parse_qsl(parts.query, keep_blank_values=True) if name != "sslmode"]
-    return urlunsplit(urlsplit(url)._replace(query=urlencode([*rest, ("sslmode", "require")])))
-
-
-def _defaults(service: Any) -> dict[str, Any]:
-    """Return what libpq takes where the address says nothing: from the service file, then from variables."""
-    if service is None:
-        return {one.keyword.decode(): one.val.decode() for one in pq.Conninfo.get_defaults() if one.val}
-    before = os.environ.get("PGSERVICE")
-    os.environ["PGSERVICE"] = str(service)  # libpq reads its file of services for no other call
-    try:
-        return _defaults(None)
-    finally:
-        if before is None:
-            del os.environ["PGSERVICE"]
-        else:
-            os.environ["PGSERVICE"] = before
-
-
-def _is_encrypted(given: Mapping[str, Any], used: Mapping[str, Any]) -> bool:
-    """Return whether libpq is certain to encrypt."""
-    if "sslmode" not in given and used.get("sslrootcert") == "system":
-        return True  # then libpq's default is to check the server
-    return used.get("sslmode") in ("require", "verify-ca", "verify-full")
-
-
-def _addresses(used: Mapping[str, Any]) -> list[str]:
-    """Return the places that libpq connects to: `hostaddr` counts before `host`, one by one."""
-    hosts, numbers = (str(used.get(name) or "").split(",") for name in ("host", "hostaddr"))
-    return [number or host for host, number in zip_longest(hosts, numbers, fillvalue="")]
-
-
-def _is_here(host: str) -> bool:
-    """Return whether the connection to a host stays on this machine."""
-    return not host or host.startswith(("/", "@")) or is_loopback(host)
-
-
 class FleetDatabase:
     """A fleet's database for one process. Use it as an async context manager; nothing is connected before it is needed."""
 
     def __init__(self, url: str, *, name: str = "helmsman", most: int = 4) -> None:
-        self.url = checked_url(url)
+        self.url = checked_address(url, FLEET_URL)
         self._name = name
         self._idle: list[tuple[DatabaseConnection, float]] = []
         """With when each was last used, which was longest ago first."""
@@ -117,8 +58,9 @@ class FleetDatabase:
         self._is_closed = False
         self._news: dict[tuple[str, str], None] = {}
         self._is_telling = False
-        self.store = open_store(Path(), self.url)
-        """The fleet's store: its schedules."""
+        self.store = PostgresDatabase(self.url, views="helmsman")
+        """The fleet's store: its schedules and notices, and its tasks, as a view of the queue."""
+        self._registry = Registry(Path(), database=self.store)
 
     async def __aenter__(self) -> Self:
         return self
@@ -208,8 +150,19 @@ class FleetDatabase:
                     ) from error
                 if time.monotonic() + pause > until:
                     raise unavailable(error) from error
+            except RegistryUnavailable as error:
+                if time.monotonic() + pause > until:
+                    raise unavailable(error) from error
             await anyio.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
+
+    async def tasks(self, read: Callable[[Registry], ResultT]) -> ResultT:
+        """Read the fleet's tasks.
+
+        Raises:
+            FleetUnavailable: The database cannot be reached.
+        """
+        return await self.soon(partial(anyio.to_thread.run_sync, read, self._registry))
 
     async def keep_trying(self, do: Callable[[], Awaitable[ResultT]], what: str) -> ResultT:
         """Run an idempotent write until the database is reachable. To give up, cancel the call."""

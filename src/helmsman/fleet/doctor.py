@@ -131,14 +131,14 @@ _STATE: Final = """
                     and has_table_privilege(oid, 'update') and has_table_privilege(oid, 'delete'))
         ) as forbidden,
         (
-            select count(*) from helmsman.tasks
-            where status = 'working' and not exists (select from helmsman.workers where id = tasks.worker)
+            select count(*) from helmsman.queue
+            where status = 'working' and not exists (select from helmsman.workers where id = queue.worker)
         ) as orphans,
         (
             select extract(epoch from clock_timestamp() - min(greatest(created_at, not_before)))::float / 60
-            from helmsman.tasks task where status = 'pending' and (not_before is null or not_before < clock_timestamp())
+            from helmsman.queue task where status = 'pending' and (not_before is null or not_before < clock_timestamp())
                 and not exists (
-                    select from helmsman.tasks where lane = task.lane and number < task.number
+                    select from helmsman.queue where lane = task.lane and number < task.number
                         and status in ('pending', 'working')
                 )
         ) as waits

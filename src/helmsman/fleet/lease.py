@@ -18,8 +18,8 @@ from helmsman.agents.supervisor.lease_watchdog import lease_time
 from helmsman.base.concurrency import sleep_until
 from helmsman.errors import FleetRefused
 from helmsman.fleet.database import first_line, is_down
-from helmsman.fleet.rows import jsonb, machine_of
 from helmsman.fleet.schema import LOCK
+from helmsman.fleet.values import jsonb, machine_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -11,14 +11,14 @@ import logging
 import time
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import anyio
 
 from helmsman.approvals.deadline import LONGEST_SECONDS, Deadline, TimeLeft
 from helmsman.base.clients import McpClient
 from helmsman.base.concurrency import OnceEach
-from helmsman.base.structs import replace, unpack_if_valid
+from helmsman.base.structs import unpack_if_valid
 from helmsman.errors import (
     AnswerInvalid,
     FleetUnavailable,
@@ -29,16 +29,13 @@ from helmsman.errors import (
     SessionNotFound,
     Unsupported,
 )
-from helmsman.fleet.client import FleetClient
-from helmsman.fleet.messages import steer
+from helmsman.fleet.client import FleetClient, steer
 from helmsman.fleet.notices import NOTIFY
-from helmsman.fleet.rows import CLIENT
-from helmsman.fleet.session_queue import SessionQueue, lane_of, session_id_of
+from helmsman.fleet.owned_task import ended_turn
+from helmsman.fleet.values import CLIENT, lane_of, session_id_of
 from helmsman.model.answered_by import PROGRAM, TURN_ENDED
 from helmsman.model.events import (
-    EngineGone,
     Event,
-    Failure,
     Notice,
     QuestionAsked,
     QuestionClosed,
@@ -54,7 +51,7 @@ from helmsman.sessions.session import Session
 from helmsman.sessions.state import SessionState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from pathlib import Path
 
     from anyio.abc import TaskGroup
@@ -91,8 +88,6 @@ class _Followed:
         self.reading = anyio.Lock()
         """Held while stored events are delivered. Other callers that load the session wait for it."""
         self.asking: dict[str, anyio.CancelScope] = {}
-        self.own_questions: set[str] = set()
-        """Questions that its machine asks, not its agent."""
 
 
 class FleetLink:
@@ -100,7 +95,7 @@ class FleetLink:
 
     def __init__(self, url: str, settings: Settings, tasks: TaskGroup) -> None:
         self.client = FleetClient(url)
-        self.lanes = SessionQueue(self.client)
+        self.client.on_text = self._deliver_text
         self.sessions: dict[str, Session] = {}
         self.listeners: list[Callable[[Session, Event], None]] = []
         self.opened = anyio.Event()
@@ -128,10 +123,9 @@ class FleetLink:
         """Load sessions with open questions, and follow sessions that other machines have continued."""
         while True:
             try:
-                for lane in {*await self.lanes.asking(), *self._with_own_questions()}:
+                for lane in await self.client.asking():
                     await self.session(session_id_of(lane))
-                    await self._look_at_questions(self._known[lane])
-                self._newest, newer = await self.lanes.since(self._newest)
+                self._newest, newer = await self.client.since(self._newest)
                 for lane in newer:
                     if (known := self._known.get(lane)) is not None:
                         self._follow_soon(known)
@@ -165,10 +159,10 @@ class FleetLink:
                 await self._next(known)  # the follower may not have seen a task that was accepted just now
 
     async def _load(self, lane: str) -> _Followed:
-        tasks = (await self.lanes.of_lanes([lane]))[lane]
+        tasks = await self.client.of_session(session_id_of(lane))
         if not tasks:
             raise SessionNotFound(f"There is no session {session_id_of(lane)} in the fleet. List the sessions.")
-        spec = await self.lanes.spec(tasks[-1].id)
+        spec = await self.client.spec(tasks[-1].id)
         options = SessionOptions(agent=tasks[-1].agent) if spec is None else spec.options
         begun = [task for task in tasks if not task.is_running][:-1]
         state = SessionState(
@@ -177,7 +171,7 @@ class FleetLink:
             model=tasks[-1].model,
             earlier_turns=len(begun),
             options=options,
-            opened_by=unpack_if_valid(tasks[0].metadata.get(CLIENT), McpClient),
+            opened_by=unpack_if_valid((tasks[0].policy or {}).get(CLIENT), McpClient),
             created_at=tasks[0].created_at,
         )
         session = Session(state, Feed(self._settings.event_buffer_size), self, self.listeners)
@@ -220,7 +214,7 @@ class FleetLink:
 
     async def _next(self, known: _Followed) -> Task | None:
         """Return the task to deliver now, or None if all are delivered."""
-        tasks = (await self.lanes.of_lanes([known.lane]))[known.lane]
+        tasks = await self.client.of_session(known.session.id)
         ids = [task.id for task in tasks]
         for task_id in ids:
             known.session.fold(TaskLinked(session_id=known.session.id, task_id=task_id))
@@ -267,61 +261,36 @@ class FleetLink:
 
     # --- events ------------------------------------------------------------------------------------------------------
 
-    def _deliver(self, known: _Followed, events: Sequence[Any]) -> None:
+    def _deliver(self, known: _Followed, events: Sequence[Event]) -> None:
+        session = known.session
         for event in events:
-            if isinstance(event, Event):
-                self._deliver_event(known, event)
-            elif isinstance(event, dict):
-                self._deliver_fact(known, event)
+            if isinstance(event, TurnEnded) and event.agent_id is None:
+                continue  # the end is in the task
+            if isinstance(event, TurnRequested):
+                if session.state.turn_id is None:
+                    continue  # delivered when the task was accepted
+                for question_id in list(session.state.questions):
+                    by = str(TURN_ENDED)
+                    self._apply(
+                        known, QuestionClosed(session_id=session.id, question_id=question_id, answer=None, by=by)
+                    )
+            self._apply(known, event)
 
-    def _deliver_event(self, known: _Followed, event: Event) -> None:
-        session = known.session
-        if isinstance(event, TurnRequested) and session.state.turn_id is None:
-            return  # delivered when the task was accepted
-        if isinstance(event, TurnEnded | EngineGone) and event.agent_id is None:
-            return  # the end is in the task, after all processes have stopped; another engine may resume the turn
-        event = replace(event, session_id=session.id)
-        if isinstance(event, QuestionAsked):
-            event = replace(event, question=replace(event.question, session_id=session.id))
-        self._apply(known, event)
-
-    def _deliver_fact(self, known: _Followed, fact: Mapping[str, Any]) -> None:
-        """Deliver an event of the fleet itself about a task."""
-        session = known.session
-        if fact.get("fleet") == "files":
-            why = (fact.get("error") or {}).get("message")
-            text = f"What it made of its files is not stored, and cannot be applied: {why}"
-            self._apply(known, Notice(session_id=session.id, kind="engine", message=text))
-        elif fact.get("fleet") == "anew":
-            text = f"It continues in a new session of its agent: {fact.get('reason')}"
-            self._apply(known, Notice(session_id=session.id, kind="engine", message=text))
-        elif fact.get("fleet") == "attempt" and int(fact.get("epoch", 1)) > 1:
-            text = known.task.instruction if known.task is not None else ""
-            for question_id in list(session.state.questions):
-                closed = QuestionClosed(session_id=session.id, question_id=question_id, answer=None, by=str(TURN_ENDED))
-                self._apply(known, closed)
-            self._apply(known, TurnRequested(session_id=session.id, text=text))
-            lost = f"The machine that ran it was lost. {fact.get('machine')} continues it."
-            self._apply(known, Notice(session_id=session.id, kind="engine", message=lost))
+    def _deliver_text(self, task_id: str, event: Event) -> None:
+        """Deliver text that an agent is writing, which is not in the log."""
+        session = self.sessions.get(event.session_id)
+        if session is not None and session.state.is_running and session.task_id is not None:
+            known = self._known[lane_of(session.id)]
+            if known.task is not None and known.task.id == task_id:
+                session.apply(event)
 
     async def _end(self, known: _Followed, task: Task) -> None:
         task = known.task = await self.client.get(task.id)
-        if known.session.is_watched and NOTIFY in task.metadata:
+        if known.session.is_watched and NOTIFY in (task.policy or {}):
             with suppress(RegistryUnavailable):
                 await NoticeStore(self.client.database.store).forget_due(f"task {task.id}")
-        outcome, failure = {"completed": ("completed", None), "canceled": ("interrupted", None)}.get(
-            task.status, ("failed", _failure(task))
-        )
-        self._apply(
-            known,
-            TurnEnded(
-                session_id=known.session.id,
-                turn_id=known.session.state.turn_id,
-                outcome=outcome,  # type: ignore[arg-type]
-                failure=failure,
-                final_message=task.result,
-            ),
-        )
+        end = {"status": task.status, "error": task.error, "note": task.note, "result": task.result}
+        self._apply(known, ended_turn(known.session.id, {**end, "turn_id": known.session.state.turn_id}))
 
     def _apply(self, known: _Followed, event: Event) -> None:
         known.session.apply(event)
@@ -341,26 +310,6 @@ class FleetLink:
                 left = max(0.0, (asked.expires_at - now).total_seconds())
                 timeout = (asked.expires_at - asked.asked_at).total_seconds()
                 deadline.change(TimeLeft(left=left, at=clock, end=clock + LONGEST_SECONDS, leases={}, timeout=timeout))
-
-    def _with_own_questions(self) -> list[str]:
-        return [lane for lane, known in self._known.items() if known.own_questions]
-
-    async def _look_at_questions(self, known: _Followed) -> None:
-        """Add and close the questions that a machine asks before a turn starts. No event contains them."""
-        session, task = known.session, known.task
-        if task is None:
-            return
-        open_ = {asked.question.id: asked.question for asked in await self.client.questions(task.id)}
-        for question_id in known.own_questions - open_.keys():
-            known.own_questions.discard(question_id)
-            closed = QuestionClosed(session_id=session.id, question_id=question_id, answer=None, by=str(PROGRAM))
-            self._apply(known, closed)
-        for question_id, question in open_.items():
-            if question_id not in session.state.questions and session.state.turn_id is None:
-                known.own_questions.add(question_id)
-                asked = replace(question, session_id=session.id)
-                self._apply(known, QuestionAsked(session_id=session.id, question=asked))
-        await self._set_clocks(known, task)
 
     def offer_questions(self, session: Session) -> None:
         """Pass open questions to the session's handler, and cancel the handler if another client has answered."""
@@ -421,7 +370,7 @@ class FleetLink:
         """Cancel the running and the waiting tasks of a session. Return when they have stopped."""
         session = await self.session(session_id)
         lane = lane_of(session_id)
-        tasks = (await self.lanes.of_lanes([lane]))[lane]
+        tasks = await self.client.of_session(session_id_of(lane))
         for task in reversed(tasks):
             if task.is_running:
                 await self.client.cancel(task.id)
@@ -456,12 +405,3 @@ class FleetLink:
         self, session: Session, question_id: str, answers: Sequence[str], by: AnsweredBy, *, roots: Sequence[Path]
     ) -> None:
         await self.respond(session.id, question_id, answers, by=by)
-
-
-def _failure(task: Task) -> Failure:
-    error = task.error or {}
-    return Failure(
-        code=str(error.get("code", "unknown")),
-        message=str(error.get("message") or task.note or "Its outcome is unknown."),
-        retryable=bool(error.get("retryable")),
-    )

@@ -26,7 +26,6 @@ from helmsman.base.files import create_once
 from helmsman.base.structs import replace, unpack
 from helmsman.errors import HelmsmanError, InvalidSetting
 from helmsman.fleet.schedules import FleetSchedules
-from helmsman.fleet.session_queue import task_for_clients
 from helmsman.model.questions import Question
 from helmsman.notices.channels import Sender
 from helmsman.notices.config import ON_THE_MACHINE, NotifySettings
@@ -41,6 +40,7 @@ from helmsman.notices.notifications import (
 )
 from helmsman.notices.store import NOT_NEEDED, Delivery, NoticeStore
 from helmsman.store.database import microseconds
+from helmsman.tasks.rows import task_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -97,7 +97,7 @@ _OLD: Final = timedelta(hours=24)
 _DUE: Final = "SELECT about FROM notices_due WHERE at <= ? ORDER BY at LIMIT 100"
 _LEFT: Final = "SELECT DISTINCT recipient FROM notice_deliveries WHERE status = 'sending' AND lease_until < ?"
 _ASKED: Final = """
-    select content, task.* from helmsman.questions question join helmsman.tasks task on task.id = question.task
+    select content from helmsman.questions question join helmsman.queue task on task.id = question.task
     where 'question ' || task.id || ' ' || question.epoch || ' ' || question.id = ? and task.id = ?
         and task.epoch = question.epoch and task.status = 'working' and question.closed_at is null
         and question.answer is null
@@ -163,24 +163,22 @@ class FleetNotices(NoticeStore):
             schedule = next((one for one in await self._schedules.all() if one.id == subject), None)
             policy = {} if schedule is None else schedule.policy
             return await notification_of_run(self._schedules, about), policy.get(NOTIFY, {}).get("to", {})
-        if kind == "question":
-            row = await self._one(_ASKED, about, subject)
-        else:
-            row = await self._one("select * from helmsman.tasks where id = ?", subject)
-        if row is None:
+        asked = await self._one(_ASKED, about, subject) if kind == "question" else None
+        row = await self._one("SELECT * FROM tasks WHERE id = ?", subject)
+        if row is None or (kind == "question" and asked is None):
             return None, {}
-        task = task_for_clients(row)
-        if kind == "question":
-            question = replace(unpack(row["content"], Question), session_id=task.session_id or "")
-            asked = question_notification(question, directory=task.directory, agent=task.agent)
-            notification = replace(asked, about=about, task_id=task.id)
+        task = task_of(row)
+        if asked is not None:
+            question = replace(unpack(asked["content"], Question), session_id=task.session_id or "")
+            told = question_notification(question, directory=task.directory, agent=task.agent)
+            notification = replace(told, about=about, task_id=task.id)
         elif kind == "limit":
             known: Any = {"directory": task.directory, "agent": task.agent, "session_id": task.session_id}
             notification = limit_notification(task.note or "", about=about, **known, task_id=task.id)
         else:
             is_scheduled = task.schedule is not None
             notification = task_notification(task, self._title(task.agent), about=about, is_scheduled=is_scheduled)
-        return notification, task.metadata.get(NOTIFY, {}).get("to", {})
+        return notification, (task.policy or {}).get(NOTIFY, {}).get("to", {})
 
     async def _one(self, sql: str, *values: str) -> Any:
         return await self._read(lambda connection: connection.execute(sql, values).fetchone())

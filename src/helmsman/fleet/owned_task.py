@@ -6,6 +6,7 @@ queue, lease and clock.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, LiteralString, NamedTuple, Self
 
@@ -13,7 +14,9 @@ from psycopg.types.json import Json
 
 from helmsman.base.redaction import redact_value
 from helmsman.base.structs import pack
-from helmsman.fleet.rows import DOORS, clean_text, jsonb, usage_as_json
+from helmsman.fleet.values import DOORS, clean_text, jsonb, session_id_of
+from helmsman.model.events import Failure, TurnEnded
+from helmsman.store.log import NewEvent
 from helmsman.store.upkeep import RETENTION
 from helmsman.tasks.outcome import to_keep
 
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from psycopg.rows import DictRow
 
     from helmsman.fleet.database import FleetDatabase
+    from helmsman.model.events import TurnOutcome
     from helmsman.model.questions import Question
     from helmsman.tasks.model import Task
     from helmsman.tasks.outcome import TaskOutcome
@@ -42,24 +46,50 @@ class MachineOffer(NamedTuple):
 
 
 _OWNED: Final = """
-    with owned as (select id from helmsman.tasks where id = %(task)s and epoch = %(epoch)s for share)
+    with owned as (select id, lane from helmsman.queue where id = %(task)s and epoch = %(epoch)s for share)
 """
 _TOLD: Final = ", told as (select pg_notify('helmsman_fleet', %(task)s) from owned)"
 """Notification inside the statement. Frequent writes notify afterwards instead (`FleetDatabase.notify`)."""
 
+
+def _logged(source: LiteralString) -> LiteralString:
+    """Return the part of a statement that appends events to the log of a session (`helmsman.store.log`).
+
+    Nothing is appended if the log does not end where this worker knows it to end.
+    """
+    return f"""logged as (
+        insert into helmsman_store.sessions as log (id, last_seq, changed_at)
+        select helmsman.session_of(lane), %(count)s, %(changed_at)s from {source}
+        on conflict (id) do update set last_seq = log.last_seq + excluded.last_seq, changed_at = excluded.changed_at
+        where log.last_seq = %(logged)s
+        returning number
+    ),
+    added as (
+        insert into helmsman_store.events (session, seq, at, kind, body)
+        select number, %(logged)s + event.place, event.at, event.kind, event.body
+        from logged, unnest(%(times)s::bigint[], %(kinds)s::text[], %(bodies)s::text[]) with ordinality
+            event (at, kind, body, place)
+    )"""  # noqa: S608 - of constants
+
+
 _CLAIMED: Final[LiteralString] = """
     ), claimed as (
-        update helmsman.tasks mine set
+        update helmsman.queue mine set
             epoch = epoch + 1, worker = %(worker)s, status = 'working', input_required = false,
             session_id = coalesce(session_id, (
-                select before.session_id from helmsman.tasks before
+                select before.session_id from helmsman.queue before
                 where before.lane = mine.lane and before.session_id is not null order by before.number desc limit 1
             )),
+            log_from = coalesce(log_from, (
+                select last_seq from helmsman_store.sessions where id = helmsman.session_of(mine.lane)
+            ), 0),
             begun_at = coalesce(begun_at, clock_timestamp()), updated_at = clock_timestamp(), revision = revision + 1
         where id in (select id from picked)
         returning *, extract(epoch from deadline - clock_timestamp())::float as seconds_left,
-            (select was.worker from helmsman.tasks was where was.id = mine.id) as worker_before,
-            (select coalesce(max(first + count), 0) from helmsman.events where task = mine.id)::bigint as event_count
+            (select was.worker from helmsman.queue was where was.id = mine.id) as worker_before,
+            coalesce((
+                select last_seq from helmsman_store.sessions where id = helmsman.session_of(mine.lane)
+            ), 0) as logged
     ),
     closed as (
         update helmsman.questions set closed_at = clock_timestamp()
@@ -67,7 +97,7 @@ _CLAIMED: Final[LiteralString] = """
     ),
     told as (select pg_notify('helmsman_fleet', id) from claimed)
     select claimed.*, (select count(*) from told) as told, (
-        select extract(epoch from min(not_before) - now())::float from helmsman.tasks
+        select extract(epoch from min(not_before) - now())::float from helmsman.queue
         where status = 'pending' and not_before > now()
     ) as due
     from (select) one left join claimed on true order by priority, number
@@ -75,7 +105,7 @@ _CLAIMED: Final[LiteralString] = """
 """Claim the picked tasks: raise their epochs. There is always a row, for the seconds until the next delayed task is due."""
 _NEXT: Final[LiteralString] = """
     with picked as (
-        select id from helmsman.tasks task
+        select id from helmsman.queue task
         where status = 'pending' and (not_before is null or not_before <= now())
             and exists (select from helmsman.workers where id = %(worker)s)
             and case when host is not null then host = %(name)s
@@ -85,7 +115,7 @@ _NEXT: Final[LiteralString] = """
                     or not exists (select from helmsman.workers where 'host:' || name = task.queue and not draining)
                 ) end
             and not exists (
-                select from helmsman.tasks other
+                select from helmsman.queue other
                 where other.lane = task.lane and other.id <> task.id
                     and (other.status = 'working' or (other.status = 'pending' and other.number < task.number))
             )
@@ -97,14 +127,14 @@ A task that follows another on the same machine waits some seconds for that mach
 """
 _AGAIN: Final[LiteralString] = """
     with picked as (
-        select id from helmsman.tasks
+        select id from helmsman.queue
         where id = %(task)s and epoch = %(epoch)s and status = 'working' and worker = %(worker)s for update
 """
 _PATIENCE_SECONDS: Final = 15
 
-_FINISH: Final = """
+_FINISH: Final[LiteralString] = f"""
     with ended as (
-        update helmsman.tasks set
+        update helmsman.queue set
             status = %(status)s, note = %(note)s, turn_id = coalesce(%(turn_id)s, turn_id), result = %(result)s,
             error = %(error)s, usage = %(usage)s, model = coalesce(%(model)s, model), progress = null,
             input_required = false, metadata = metadata || %(metadata)s,
@@ -115,29 +145,26 @@ _FINISH: Final = """
         returning id, lane
     ),
     outcome as (
-        insert into helmsman.outcomes (task, epoch, content) select id, %(epoch)s, %(outcome)s from ended
-        on conflict (task) do update set epoch = excluded.epoch, content = excluded.content
+        insert into helmsman_store.outcomes (task_id, content) select id, %(outcome)s from ended
+        on conflict (task_id) do update set content = excluded.content
     ),
     closed as (
         update helmsman.questions set closed_at = clock_timestamp() from ended where task = ended.id and closed_at is null
     ),
-    last as (
-        insert into helmsman.events (task, first, count, epoch, data)
-        select id, %(first)s, 1, %(epoch)s, %(stopped)s from ended on conflict do nothing
-    ),
+    {_logged("ended")},
     told as (
         select pg_notify('helmsman_fleet', id) from ended
         union all
         select pg_notify('helmsman_workers', waiting.queue) from ended, lateral (
-            select queue from helmsman.tasks where lane = ended.lane and status = 'pending' order by number limit 1
+            select queue from helmsman.queue where lane = ended.lane and status = 'pending' order by number limit 1
         ) waiting
     )
     select (select count(*) from ended) as ended, (select count(*) from told) as told,
         exists (
-            select from helmsman.tasks
+            select from helmsman.queue
             where id = %(task)s and epoch = %(epoch)s and status = %(status)s and stopped_at is not null
         ) as had_ended
-"""
+"""  # noqa: S608 - of constants
 
 
 @dataclass(slots=True)
@@ -146,12 +173,17 @@ class OwnedTask:
 
     database: FleetDatabase
     row: DictRow
-    stored: int = 0
-    """Number of stored events."""
+    logged: int = 0
+    """Number of the last event in the log of the session."""
 
     @property
     def id(self) -> str:
         return str(self.row["id"])
+
+    @property
+    def session_id(self) -> str:
+        """Session that clients know, to which the task belongs."""
+        return session_id_of(self.row["lane"])
 
     @property
     def epoch(self) -> int:
@@ -162,18 +194,22 @@ class OwnedTask:
         """Claim waiting tasks for a worker. Also return the seconds until the next delayed task is due, if there is one."""
         values = {**offer._asdict(), "patience": _PATIENCE_SECONDS, "most": most}
         rows = await database.all(_NEXT + _CLAIMED, values)
-        claimed = [cls(database, row, row["event_count"]) for row in rows if row["id"] is not None]
+        claimed = [cls(database, row, row["logged"]) for row in rows if row["id"] is not None]
         return claimed, rows[0]["due"]
 
     async def claim_again(self) -> Self | None:
         """Begin the task again on this worker, under a new epoch. Return None if this worker has lost it."""
         values = {"task": self.id, "epoch": self.epoch, "worker": self.row["worker"]}
         row = await self.database.one(_AGAIN + _CLAIMED, values)
-        return None if row is None or row["id"] is None else type(self)(self.database, row, row["event_count"])
+        return None if row is None or row["id"] is None else type(self)(self.database, row, row["logged"])
 
-    async def _write(self, sql: LiteralString, *, often: bool = False, **values: Any) -> DictRow:
-        checked = _OWNED + sql if often else _OWNED + _TOLD + sql
-        row = await self.database.one(checked, {"task": self.id, "epoch": self.epoch, **values})
+    async def _write(
+        self, parts: LiteralString, *, often: bool = False, found: LiteralString = "", **values: Any
+    ) -> DictRow:
+        """Run a statement of these parts if the claim holds, and return what it has `found`. Clients are notified."""
+        told, counted = ("", "") if often else (_TOLD, ", (select count(*) from told) as told")
+        sql = f"{_OWNED}{told}{parts} select (select count(*) from owned) as owned{counted}{found}"  # noqa: S608
+        row = await self.database.one(sql, {"task": self.id, "epoch": self.epoch, **values})
         if row is None or not row["owned"]:
             raise NotOwner(self.id)
         if often:
@@ -186,7 +222,7 @@ class OwnedTask:
         values |= {"progress": None, "note": None, "metadata": {}, "label": None} | changes
         sql = """,
             changed as (
-                update helmsman.tasks set
+                update helmsman.queue set
                     session_id = coalesce(%(session_id)s, session_id), turn_id = coalesce(%(turn_id)s, turn_id),
                     model = coalesce(%(model)s, model), directory = coalesce(%(directory)s, directory),
                     progress = coalesce(%(progress)s, progress), note = %(note)s, metadata = metadata || %(metadata)s,
@@ -195,23 +231,36 @@ class OwnedTask:
                     last_event_at = clock_timestamp(), updated_at = clock_timestamp(), revision = revision + 1
                 where id = %(task)s and epoch = %(epoch)s and status = 'working' returning id
             )
-            select (select count(*) from changed) as owned
         """
         values |= {name: redact_value(values[name]) for name in ("note", "progress")}
         values["progress"], values["metadata"] = jsonb(values["progress"]), jsonb(values["metadata"])
-        await self._write(sql, often=True, **values)
+        if not (await self._write(sql, often=True, found=", (select count(*) from changed) as changed", **values))[
+            "changed"
+        ]:
+            raise NotOwner(self.id)
 
-    async def add_events(self, events: Sequence[Any]) -> None:
-        """Append events to the stored ones. A repeated call stores them once."""
-        sql = """,
-            added as (
-                insert into helmsman.events (task, first, count, epoch, data)
-                select id, %(first)s, %(count)s, %(epoch)s, %(data)s from owned on conflict do nothing
-            )
-            select (select count(*) from owned) as owned
-        """
-        await self._write(sql, often=True, first=self.stored, count=len(events), data=Json(redact_value(list(events))))
-        self.stored += len(events)
+    async def add_events(self, events: Sequence[NewEvent]) -> None:
+        """Append events to the log of the session. A repeated call appends them once."""
+        found: LiteralString = """, (select count(*) from logged) as logged, (
+            select last_seq from helmsman_store.sessions log, owned where log.id = helmsman.session_of(lane)
+        ) as before"""
+        while True:
+            row = await self._write(f", {_logged('owned')}", often=True, found=found, **self._to_log(events))
+            if row["logged"] or row["before"] == self.logged + len(events):
+                self.logged += len(events)
+                return
+            self.logged = row["before"] or 0  # an earlier attempt was still writing when this one was claimed
+
+    def _to_log(self, events: Sequence[NewEvent]) -> dict[str, Any]:
+        new = [event.redacted() for event in events]
+        return {
+            "count": len(new),
+            "changed_at": new[-1].at,
+            "logged": self.logged,
+            "times": [event.at for event in new],
+            "kinds": [event.kind for event in new],
+            "bodies": [clean_text(event.body) for event in new],
+        }
 
     async def add_rollout(self, session_id: str, file: str, start: int, data: bytes) -> None:
         """Store a part of what its session has written, in place of all that is stored of that file from there on."""
@@ -226,7 +275,6 @@ class OwnedTask:
                 on conflict (session_id, file, start)
                 do update set task = excluded.task, epoch = excluded.epoch, at = clock_timestamp(), data = excluded.data
             )
-            select (select count(*) from owned) as owned
         """
         await self._write(sql, session=session_id, file=file, start=start, data=data)
 
@@ -238,7 +286,6 @@ class OwnedTask:
                 where session_id = %(session)s and file <> 'name'
                     and start >= coalesce((%(sizes)s::jsonb ->> file)::bigint, 0)
             )
-            select (select count(*) from owned) as owned
         """
         await self._write(sql, session=session_id, sizes=jsonb(sizes))
 
@@ -249,7 +296,6 @@ class OwnedTask:
                 insert into helmsman.bundles (task, kind, part, epoch, data)
                 select id, %(kind)s, %(part)s, %(epoch)s, %(data)s from owned on conflict do nothing
             )
-            select (select count(*) from owned) as owned
         """
         await self._write(sql, kind=kind, part=part, data=data)
 
@@ -263,11 +309,10 @@ class OwnedTask:
                 set epoch = excluded.epoch, about = excluded.about, at = clock_timestamp()
             ),
             gone as (
-                delete from helmsman.bundles old using owned, helmsman.tasks mine, helmsman.tasks other
+                delete from helmsman.bundles old using owned, helmsman.queue mine, helmsman.queue other
                 where mine.id = owned.id and other.lane = mine.lane and old.task = other.id
                     and starts_with(old.kind, 'result') and not (old.task = mine.id and old.kind in ('result', %(kind)s))
             )
-            select (select count(*) from owned) as owned
         """
         await self._write(sql, kind=kind, about=jsonb(about))
 
@@ -278,7 +323,6 @@ class OwnedTask:
                 update helmsman.bundles set about = about || %(about)s, at = clock_timestamp(), epoch = %(epoch)s
                 from owned where task = owned.id and kind = 'result'
             )
-            select (select count(*) from owned) as owned
         """
         await self._write(sql, about=jsonb({"rollouts": dict(rollouts)}))
 
@@ -293,10 +337,9 @@ class OwnedTask:
                 from owned on conflict do nothing
             ),
             waiting as (
-                update helmsman.tasks set input_required = true, updated_at = clock_timestamp(), revision = revision + 1
-                from owned where helmsman.tasks.id = owned.id
+                update helmsman.queue set input_required = true, updated_at = clock_timestamp(), revision = revision + 1
+                from owned where helmsman.queue.id = owned.id
             )
-            select (select count(*) from owned) as owned, (select count(*) from told) as told
         """
         await self._write(sql, question=question.id, content=Json(redact_value(pack(question))), seconds=seconds)
 
@@ -308,12 +351,11 @@ class OwnedTask:
                 from owned where task = owned.id and epoch = %(epoch)s and helmsman.questions.id = %(question)s
             ),
             waiting as (
-                update helmsman.tasks set updated_at = clock_timestamp(), revision = revision + 1, input_required = exists (
+                update helmsman.queue set updated_at = clock_timestamp(), revision = revision + 1, input_required = exists (
                     select from helmsman.questions
                     where task = %(task)s and epoch = %(epoch)s and closed_at is null and id <> %(question)s
-                ) from owned where helmsman.tasks.id = owned.id
+                ) from owned where helmsman.queue.id = owned.id
             )
-            select (select count(*) from owned) as owned, (select count(*) from told) as told
         """
         await self._write(sql, question=question_id)
 
@@ -325,7 +367,6 @@ class OwnedTask:
                 from owned where task = owned.id and epoch = %(epoch)s and helmsman.questions.id = %(question)s
                     and closed_at is null
             )
-            select (select count(*) from owned) as owned, (select count(*) from told) as told
         """
         await self._write(sql, question=question_id, refused=refused)
 
@@ -341,7 +382,7 @@ class OwnedTask:
                 select coalesce(jsonb_agg(jsonb_build_object('id', id, 'text', text) order by number), '[]')
                 from helmsman.messages where task = %(task)s and epoch = %(epoch)s and taken_at is null
             ) as messages
-            from helmsman.tasks where id = %(task)s and epoch = %(epoch)s and status = 'working'
+            from helmsman.queue where id = %(task)s and epoch = %(epoch)s and status = 'working'
             """,
             {"task": self.id, "epoch": self.epoch},
         )
@@ -357,10 +398,9 @@ class OwnedTask:
                 from owned where helmsman.messages.id = %(message)s and task = owned.id and taken_at is null
                 returning task
             )
-            select (select count(*) from owned) as owned, (select count(*) from told) as told,
-                (select count(*) from taken) as taken
         """
-        return bool((await self._write(sql, message=message_id))["taken"])
+        found: LiteralString = ", (select count(*) from taken) as taken"
+        return bool((await self._write(sql, found=found, message=message_id))["taken"])
 
     async def end_message(self, message_id: str, refused: Mapping[str, Any] | None) -> None:
         """Record that the agent has accepted or refused a message."""
@@ -369,7 +409,6 @@ class OwnedTask:
                 update helmsman.messages set ended_at = clock_timestamp(), refused = %(refused)s
                 from owned where helmsman.messages.id = %(message)s and task = owned.id
             )
-            select (select count(*) from owned) as owned, (select count(*) from told) as told
         """
         await self._write(sql, message=message_id, refused=jsonb(refused))
 
@@ -380,9 +419,9 @@ class OwnedTask:
         known: dict[str, Any] = dict.fromkeys(("note", "turn_id", "result", "error", "usage", "model"))
         known |= {"metadata": {}} | dict(end)
         known |= {name: redact_value(known[name]) for name in ("note", "result", "error")}
+        ended = ended_turn(self.session_id, known)
         known |= {name: jsonb(known[name]) for name in ("error", "usage", "metadata")}
         known |= {name: clean_text(known[name]) for name in ("note", "result")}
-        stopped = {"fleet": "stopped", "status": known["status"]}
         row = await self.database.one(
             _FINISH,
             {
@@ -390,13 +429,30 @@ class OwnedTask:
                 "task": self.id,
                 "epoch": self.epoch,
                 "kept": RETENTION,
-                "first": self.stored,
-                "stopped": Json([stopped]),
-                "outcome": Json({} if outcome is None else to_keep(outcome)),
+                **self._to_log([NewEvent.of(ended)]),
+                "outcome": clean_text(json.dumps({} if outcome is None else to_keep(outcome))),
             },
         )
         if row is None or not (row["ended"] or row["had_ended"]):
             raise NotOwner(self.id)
+
+
+def ended_turn(session_id: str, end: Mapping[str, Any]) -> TurnEnded:
+    """Return the end of a turn for the log and for clients, from the columns that record it."""
+    outcomes: Mapping[str, TurnOutcome] = {"completed": "completed", "canceled": "interrupted"}
+    outcome, error = outcomes.get(end["status"], "failed"), end["error"] or {}
+    failure = Failure(
+        code=str(error.get("code", "unknown")),
+        message=str(error.get("message") or end["note"] or "Its outcome is unknown."),
+        retryable=bool(error.get("retryable")),
+    )
+    return TurnEnded(
+        session_id=session_id,
+        turn_id=end["turn_id"],
+        outcome=outcome,
+        failure=failure if outcome == "failed" else None,
+        final_message=end["result"],
+    )
 
 
 def end_of(task: Task) -> dict[str, Any]:
@@ -407,6 +463,6 @@ def end_of(task: Task) -> dict[str, Any]:
         "turn_id": task.turn_id,
         "result": task.result,
         "error": task.error,
-        "usage": usage_as_json(task.usage),
+        "usage": None if task.usage is None else pack(task.usage),
         "model": task.model,
     }

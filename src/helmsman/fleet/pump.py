@@ -1,14 +1,13 @@
-"""Write the events of a task to the database: in batches, in order, and without delaying the agent.
+"""Write the events of a task to the log of its session: in batches, in order, and without delaying the agent.
 
-Events only go into a buffer. While the database is unavailable, the buffer grows up to a limit. Beyond it, streamed
-text is dropped first, because the finished item contains it, then the oldest events, and readers learn how many.
-Streamed text is stored in whole words, because a secret may be split between two chunks. For the same reason an
-unfinished item is stored without text that may still grow.
+Events only go into a buffer. While the database is unavailable, the buffer grows up to a limit; beyond it the oldest
+events are dropped, and readers learn how many. Text that is being written is not in the log: the finished item contains it.
+It is sent to the clients that follow the task, in whole words, because a secret may be split between two chunks. For the
+same reason an unfinished item is stored without text that may still grow.
 """
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -16,8 +15,20 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 
 from helmsman.base.redaction import RedactedStream
-from helmsman.base.structs import pack, replace
-from helmsman.model.events import ItemDelta, ItemEnded, ItemStarted, ItemUpdated, TurnEnded, UserMessage
+from helmsman.base.structs import replace
+from helmsman.fleet.values import DOORS
+from helmsman.model.codec import encode
+from helmsman.model.events import (
+    ItemDelta,
+    ItemEnded,
+    ItemStarted,
+    ItemUpdated,
+    Notice,
+    QuestionAsked,
+    TurnEnded,
+    UserMessage,
+)
+from helmsman.store.log import NewEvent
 
 if TYPE_CHECKING:
     from helmsman.fleet.owned_task import OwnedTask
@@ -27,6 +38,8 @@ BATCH_SECONDS: Final = 0.1
 _MOST_EVENTS: Final = 50_000
 _MOST_CHARS: Final = 64 * 1024 * 1024
 _BATCH_CHARS: Final = 1024 * 1024
+_TEXT_CHARS: Final = 1000
+"""Characters per notification, which has at most 8000 bytes."""
 _GROWING: Final[dict[str, Any]] = {"text": "", "output": "", "result": None, "payload": {}}
 """Fields of items that agents fill piece by piece, and what they are while empty."""
 
@@ -36,10 +49,12 @@ class EventPump:
 
     def __init__(self, owned: OwnedTask) -> None:
         self._owned = owned
-        self._buffer: deque[tuple[Any, int, bool]] = deque()
+        self._buffer: deque[NewEvent] = deque()
         self._size = 0
         self._lost = 0
         self._being_written: dict[str, RedactedStream] = {}
+        self._written: dict[str, ItemDelta] = {}
+        """Text of each item that was written since the last batch."""
         self._wake = anyio.Event()
         self._is_closing = False
         self.stored = anyio.Event()
@@ -47,37 +62,35 @@ class EventPump:
 
     def put(self, event: Event) -> None:
         """Take in what has happened. Does not wait, and does not raise."""
+        event = event.changed(session_id=self._owned.session_id)
         if isinstance(event, ItemDelta):
             text = self._being_written.setdefault(event.item_id, RedactedStream()).feed(event.text)
-            if text:
-                self._append(pack(replace(event, text=text)), True)
+            before = self._written.get(event.item_id)
+            self._written[event.item_id] = replace(event, text=text if before is None else before.text + text)
+            self._wake.set()
             return
-        if isinstance(event, ItemStarted | ItemUpdated):
-            event = replace(event, item=_without_unfinished(event.item))
+        if isinstance(event, QuestionAsked):
+            event = event.changed(question=replace(event.question, session_id=event.session_id))
+        elif isinstance(event, ItemStarted | ItemUpdated):
+            event = event.changed(item=_without_unfinished(event.item))
         elif isinstance(event, ItemEnded):
             self._being_written.pop(event.item.id, None)
+            self._written.pop(event.item.id, None)
         elif isinstance(event, TurnEnded):
             self._being_written.clear()
-        self._append(pack(event), False)
+        self._append(NewEvent.of(event))
 
-    def note(self, fact: str, **more: Any) -> None:
-        """Take in a fact of the fleet's own."""
-        self._append({"fleet": fact, **more}, False)
+    def note(self, message: str) -> None:
+        """Take in a remark of the fleet's own."""
+        self.put(Notice(session_id=self._owned.session_id, kind="engine", message=message))
 
-    def _append(self, content: Any, is_delta: bool) -> None:
-        size = len(json.dumps(content))
-        self._buffer.append((content, size, is_delta))
-        self._size += size
-        if len(self._buffer) > _MOST_EVENTS or self._size > _MOST_CHARS:
-            self._make_room()
-        self._wake.set()
-
-    def _make_room(self) -> None:
-        kept = deque(part for part in self._buffer if not part[2])
-        while kept and (len(kept) > _MOST_EVENTS // 2 or sum(part[1] for part in kept) > _MOST_CHARS // 2):
-            kept.popleft()
+    def _append(self, event: NewEvent) -> None:
+        self._buffer.append(event)
+        self._size += len(event.body)
+        while len(self._buffer) > _MOST_EVENTS or self._size > _MOST_CHARS:
+            self._size -= len(self._buffer.popleft().body)
             self._lost += 1
-        self._buffer, self._size = kept, sum(part[1] for part in kept)
+        self._wake.set()
 
     async def run(self) -> None:
         """Store events until it is closed and everything is stored.
@@ -85,26 +98,35 @@ class EventPump:
         Raises:
             NotOwner: Another worker has the task.
         """
+        database = self._owned.database
         while True:
             await self._wake.wait()
             if not self._is_closing:
                 await anyio.sleep(BATCH_SECONDS)
             self._wake = anyio.Event()
             while self._buffer or self._lost:
-                await self._owned.database.keep_trying(partial(self._owned.add_events, self._take()), "an event")
+                await database.keep_trying(partial(self._owned.add_events, self._take()), "an event")
+            written, self._written = self._written, {}
+            await database.notify(
+                *(
+                    (DOORS, f"{self._owned.id} {encode(replace(delta, text=delta.text[start : start + _TEXT_CHARS]))}")
+                    for delta in written.values()
+                    for start in range(0, len(delta.text), _TEXT_CHARS)
+                )
+            )
             if self._is_closing:
                 self.stored.set()
                 return
 
-    def _take(self) -> list[Any]:
-        batch: list[Any] = []
+    def _take(self) -> list[NewEvent]:
+        batch: list[NewEvent] = []
         if self._lost:
-            batch, self._lost = [{"fleet": "lost", "events": self._lost}], 0
+            lost, self._lost = f"{self._lost} events are not stored: the database was away for too long.", 0
+            batch.append(NewEvent.of(Notice(session_id=self._owned.session_id, kind="engine", message=lost)))
         size = 0
         while self._buffer and (size < _BATCH_CHARS or not batch):
-            content, length, _ = self._buffer.popleft()
-            batch.append(content)
-            size += length
+            batch.append(self._buffer.popleft())
+            size += len(batch[-1].body)
         self._size -= size
         return batch
 

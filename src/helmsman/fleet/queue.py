@@ -17,7 +17,7 @@ from helmsman.base.concurrency import sleep_until
 from helmsman.base.structs import replace
 from helmsman.fleet.owned_task import OwnedTask
 from helmsman.fleet.pictures import KIND
-from helmsman.fleet.rows import ANYWHERE, WORKERS, clean_text, jsonb, machine_of, queue_of
+from helmsman.fleet.values import ANYWHERE, WORKERS, clean_text, jsonb, machine_of, queue_of
 from helmsman.store.postgres import translated
 
 if TYPE_CHECKING:
@@ -42,20 +42,20 @@ _LAST_SECONDS: Final = 0.1
 # --- enqueue ---------------------------------------------------------------------------------------------------------
 
 _BEFORE: Final = """
-    select task.lane, worker.name, worker.id is not null and not worker.draining as is_there,
+    select worker.name, worker.id is not null and not worker.draining as is_there,
         array(select label from unnest(task.labels) label where position(':' in label) > 0) as needs
-    from helmsman.tasks task left join helmsman.workers worker on worker.name = split_part(task.worker, '~', 1)
-    where task.session_id = %(session)s or task.lane = %(lane)s order by task.number desc limit 1
+    from helmsman.queue task left join helmsman.workers worker on worker.name = split_part(task.worker, '~', 1)
+    where task.lane = %(lane)s order by task.number desc limit 1
 """
 """Select the machine that ran the last turn of a session, and the labels that its transcript needs."""
 _LOCK: Final = "select pg_advisory_xact_lock(hashtextextended(%s, 0))"
 """Serialize the enqueues of a session, so that its tasks become visible in the order of their numbers."""
 ENQUEUE: Final = """
-    insert into helmsman.tasks
-        (id, key, alias, lane, agent, instruction, directory, session_id, model, metadata, spec, queue, priority, labels,
+    insert into helmsman.queue
+        (id, key, alias, lane, agent, instruction, directory, model, metadata, spec, queue, priority, labels,
          host, not_before, deadline)
     values
-        (:id, :key, :alias, :lane, :agent, :instruction, :directory, :session_id, :model, :metadata, :spec, :queue,
+        (:id, :key, :alias, :lane, :agent, :instruction, :directory, :model, :metadata, :spec, :queue,
          :priority, :labels, :host, clock_timestamp() + make_interval(secs => cast(:delay as float)),
          clock_timestamp() + make_interval(secs => cast(:deadline as float)))
     on conflict do nothing
@@ -72,11 +72,9 @@ async def enter_task(connection: DatabaseConnection, draft: FleetDraft, task_id:
 
     Return None if there is a task with its key or id already.
     """
-    queue, lane = queue_of(draft.agent, draft.labels, draft.host), task_id
-    if (named := draft.lane or draft.session_id) is not None:
-        known = {"session": draft.session_id, "lane": draft.lane}
-        before = await (await connection.execute(_BEFORE, known)).fetchone()
-        lane = named if before is None else before["lane"]
+    queue, lane = queue_of(draft.agent, draft.labels, draft.host), draft.lane or task_id
+    if draft.lane is not None:
+        before = await (await connection.execute(_BEFORE, {"lane": lane})).fetchone()
         await connection.execute(_LOCK, (lane,))
         if before is not None:
             draft = replace(draft, labels=(*draft.labels, *before["needs"]))
@@ -100,7 +98,6 @@ def enqueue_values(draft: FleetDraft, task_id: str, alias: str, lane: str, queue
         "agent": draft.agent,
         "instruction": clean_text(draft.instruction),
         "directory": draft.directory,
-        "session_id": draft.session_id,
         "model": draft.model,
         "metadata": jsonb(draft.metadata),
         "spec": jsonb(draft.spec),
@@ -208,7 +205,7 @@ class QueueConsumer:
         """Put back tasks that the database says run here, and do not: the answer to their claim was lost."""
         worker, claims = self._offer().worker, self._claims
         rows = await self._database.all(
-            "select id from helmsman.tasks where status = 'working' and worker = %s", (worker,)
+            "select id from helmsman.queue where status = 'working' and worker = %s", (worker,)
         )
         strays = {row["id"] for row in rows} - self.running
         if strays and not self._is_claiming and claims == self._claims:
@@ -219,7 +216,7 @@ class QueueConsumer:
 
 
 _PUT_BACK: Final[LiteralString] = f"""
-    update helmsman.tasks set
+    update helmsman.queue set
         status = 'pending', queue = {ANYWHERE}, note = %(note)s, is_handed_over = %(is_handed_over)s, input_required = false,
         updated_at = clock_timestamp(), revision = revision + 1
     where status = 'working' and worker = %(worker)s and (%(tasks)s::text[] is null or id = any(%(tasks)s))

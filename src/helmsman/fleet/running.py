@@ -17,7 +17,7 @@ import anyio.to_thread
 
 from helmsman.approvals.deadline import LONGEST_SECONDS
 from helmsman.base.concurrency import sleep_until
-from helmsman.base.structs import unpack
+from helmsman.base.structs import pack, unpack_if_valid
 from helmsman.capabilities.all_tasks import cancelled
 from helmsman.capabilities.schedules import unanswered
 from helmsman.errors import (
@@ -45,17 +45,18 @@ from helmsman.fleet.attempts import (
 from helmsman.fleet.owned_task import NotOwner, OwnedTask, end_of
 from helmsman.fleet.pictures import place_images
 from helmsman.fleet.pump import EventPump
-from helmsman.fleet.rows import SCHEDULE, machine_of, usage_as_json, waiting_facts
 from helmsman.fleet.transcripts import SharedTranscript
+from helmsman.fleet.values import SCHEDULE, machine_of, waiting_facts
 from helmsman.fleet.workspaces import SharedTree
 from helmsman.git import lifecycle
-from helmsman.model.answered_by import DEADLINE, AnsweredBy
+from helmsman.model.answered_by import DEADLINE, PROGRAM, TURN_ENDED, AnsweredBy
 from helmsman.model.events import (
     EngineGone,
     ItemEnded,
     QuestionAsked,
     QuestionClosed,
     SessionFact,
+    TurnEnded,
     TurnRequested,
     TurnStarted,
     Usage,
@@ -118,6 +119,7 @@ class TaskRun:
         """Reason for stopping the task, or None."""
         self._own_question: str | None = None
         self._own_answer: str | None = None
+        self._answered_by = TURN_ENDED
         self._own_answered = anyio.Event()
         """Set when the fleet's own question (whether to continue after a loss) is answered or the task is stopped."""
         self._is_unanswered = False
@@ -157,7 +159,12 @@ class TaskRun:
         row = self._owned.row
         try:
             async with self._serving():
-                self._pump.note("attempt", epoch=self._owned.epoch, machine=machine_of(row["worker"]))
+                if self._owned.epoch > 1:
+                    again = TurnRequested(
+                        session_id=self._owned.session_id, text=row["instruction"], task_id=self._owned.id
+                    )
+                    self._pump.put(again)
+                    self._pump.note(f"The machine that ran it was lost. {machine_of(row['worker'])} continues it.")
                 end, outcome = await self._work()
                 await self._ship_the_rest()
                 if self._is_let_go:
@@ -251,7 +258,7 @@ class TaskRun:
             await self._ship()
             await self._keep_files(at_once=True)
         except HelmsmanError as error:
-            self._pump.note("files", error=error.as_dict())
+            self._pump.note(f"What it made of its files is not stored, and cannot be applied: {error.message}")
 
     async def _keep_files(self, *, at_once: bool = False) -> None:
         shared, session = self._tree, self._session
@@ -291,9 +298,18 @@ class TaskRun:
         question, seconds = question_of(row), self._helm.settings.approval_timeout or LONGEST_SECONDS
         self._own_question = question.id
         await self._keep(partial(self._owned.ask, question, seconds), "a question")
+        self._pump.put(QuestionAsked(session_id=question.session_id, question=question))
         with anyio.move_on_after(seconds):
             await self._own_answered.wait()
         await self._keep(partial(self._owned.close_question, question.id), "a question")
+        closed = QuestionClosed(
+            session_id=question.session_id,
+            question_id=question.id,
+            answer=self._own_answer,
+            by=str(self._answered_by),
+            via=self._answered_by.through,
+        )
+        self._pump.put(closed)
         return self._own_answer == CONTINUE and self._stopping is None
 
     async def _bring_session(self, spec: TurnRequest) -> None:
@@ -324,7 +340,7 @@ class TaskRun:
             if not was_cut(self._owned.row):
                 raise
             self._transcript, self._goes_on_with, self._is_moved = None, None, False
-            self._pump.note("anew", reason=error.message)
+            self._pump.note(f"It continues in a new session of its agent: {error.message}")
 
     async def _ended_before(self, spec: TurnRequest) -> dict[str, Any] | None:
         """Return how the turn ended before its machine was lost, if only the report of its end is missing."""
@@ -335,7 +351,11 @@ class TaskRun:
         turn = None if index is None else await anyio.to_thread.run_sync(index.turn, session_id, row["turn_id"])
         if turn is None or turn.outcome != "completed":
             return None
-        known = {"turn_id": row["turn_id"], "result": turn.message, "usage": usage_as_json(turn.usage)}
+        known = {
+            "turn_id": row["turn_id"],
+            "result": turn.message,
+            "usage": None if turn.usage is None else pack(turn.usage),
+        }
         return {"status": "completed", **known, "model": turn.model}
 
     async def _ship_transcript(self) -> None:
@@ -388,7 +408,9 @@ class TaskRun:
                         "Have that machine back, or start a new session on the files."
                     ) from error
                 text = words_for(row, turn.text, same_session=False, kept_at=kept_at)
-                self._pump.note("anew", reason="its session is on the machine that was lost")
+                self._pump.note(
+                    "It continues in a new session of its agent: its session is on the machine that was lost"
+                )
         if session is None:
             if tree is not None and self._made is None:
                 self._made = await tree.make()
@@ -456,8 +478,9 @@ class TaskRun:
         if self._session is None or session.id != self._session.id or isinstance(event, SessionFact):
             return
         if isinstance(event, TurnRequested):
-            event = event.changed(task_id=None)  # the fleet has another task for it
-        self._pump.put(event)
+            event = event.changed(task_id=self._owned.id)
+        if not isinstance(event, TurnEnded | EngineGone) or event.agent_id is not None:
+            self._pump.put(event)  # the end of the task is logged when all of it has stopped
         self._has_progress = True
         self._items += isinstance(event, ItemEnded)
         if isinstance(event, QuestionAsked):
@@ -550,18 +573,14 @@ class TaskRun:
         await self._keep(partial(self._owned.end_message, message["id"], refused), "a message")
 
     async def _answer(self, given: dict[str, Any]) -> None:
-        question_id = given["id"]
+        question_id, by = given["id"], unpack_if_valid(given["by"], AnsweredBy) or PROGRAM
         if question_id == self._own_question:
-            self._own_answer = str(given["answer"][0]).partition(":")[0].strip()
+            self._own_answer, self._answered_by = str(given["answer"][0]).partition(":")[0].strip(), by
             self._own_answered.set()
             return
         if self._session is None or question_id in self._given:
             return
         try:
-            try:
-                by = unpack(given["by"], AnsweredBy)
-            except ValueError:
-                by = AnsweredBy("program")
             self._given.add(question_id)
             await self._helm.respond(self._session.id, question_id, given["answer"], by=by)
         except QuestionNotOpen:

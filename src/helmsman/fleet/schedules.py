@@ -7,17 +7,26 @@ still due. Times are those of the database's clock.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 import anyio.to_thread
 
 from helmsman.fleet.queue import ENQUEUE, enqueue_values
-from helmsman.fleet.rows import DOORS, MAX_COST, OPTIONS, SCHEDULE, WORKERS, new_fleet_task, queue_of
-from helmsman.fleet.session_queue import PLACE, task_for_clients
-from helmsman.fleet.values import FleetDraft
+from helmsman.fleet.values import (
+    DOORS,
+    MAX_COST,
+    OPTIONS,
+    PLACE,
+    SCHEDULE,
+    WORKERS,
+    FleetDraft,
+    new_fleet_task,
+    queue_of,
+)
 from helmsman.schedules.due import begin_due, extra_run
 from helmsman.schedules.store import ScheduleRun, ScheduleStore
 from helmsman.store.database import from_microseconds
+from helmsman.tasks.rows import task_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,11 +68,13 @@ class _RunQueue:
         values = enqueue_values(run, task_id, alias, task_id, queue_of(run.agent))
 
         def work(connection: StoreConnection) -> tuple[Task, bool]:
-            row = connection.execute(ENQUEUE, values).fetchone()
-            if row is None:
-                known = connection.execute("select * from helmsman.tasks where key = ?", (run.idempotency_key,))
-                return task_for_clients(known.fetchone()), False
-            task = task_for_clients(row)
+            is_new = connection.execute(ENQUEUE, values).fetchone() is not None
+            known = connection.execute(
+                "SELECT * FROM tasks WHERE id = ? OR idempotency_key = ?", (task_id, values["key"])
+            )
+            task = task_of(known.fetchone())
+            if not is_new:
+                return task, False
             if also is not None:
                 also(connection, task)
             connection.execute("select pg_notify(?, ?), pg_notify(?, ?)", (DOORS, task_id, WORKERS, values["queue"]))
@@ -74,8 +85,6 @@ class _RunQueue:
 
 class FleetSchedules(ScheduleStore):
     """Schedules in the store of a fleet. All its machines begin their runs."""
-
-    tasks: ClassVar[str] = "helmsman.tasks"
 
     def __init__(self, store: Database) -> None:
         super().__init__(store)

@@ -1,5 +1,7 @@
 """Tables of a fleet, in the schema `helmsman`, and their migrations: one step per version.
 
+A task is a row of `queue`. The view `tasks` shows these rows as tasks of the store, which the store's own code reads.
+
 A released step never changes. Steps only add, so that workers of the previous version continue while others are
 upgraded; an incompatible step raises `_OLDEST`.
 """
@@ -37,7 +39,7 @@ _FIRST: Final[tuple[LiteralString, ...]] = (
     )
     """,
     """
-    create table helmsman.tasks (
+    create table helmsman.queue (
         number bigint generated always as identity unique,
         id text primary key,
         key text unique,
@@ -73,44 +75,27 @@ _FIRST: Final[tuple[LiteralString, ...]] = (
         epoch int not null default 0,
         worker text,
         is_handed_over boolean not null default false,
+        log_from bigint,
         cancel_reason text,
         cancel_asked boolean not null default false,
         stopped_at timestamptz,
         revision int not null default 0
     )
     """,
-    "create index tasks_by_alias on helmsman.tasks (alias)",
-    "create unique index one_turn_at_a_time on helmsman.tasks (lane) where status = 'working'",
-    "create index tasks_by_lane on helmsman.tasks (lane, number)",
-    "create index tasks_in_queue on helmsman.tasks (priority, number) where status = 'pending'",
-    "create index tasks_of_lane_at_work on helmsman.tasks (lane, number) where status in ('pending', 'working')",
-    "create index tasks_delayed on helmsman.tasks (not_before) where status = 'pending' and not_before is not null",
-    "create index tasks_by_worker on helmsman.tasks (worker) where status = 'working'",
-    "create index tasks_by_session on helmsman.tasks (session_id) where session_id is not null",
-    "create index tasks_at_work on helmsman.tasks (status, number) where status in ('pending', 'working')",
-    "create index tasks_by_expiry on helmsman.tasks (expires_at) where expires_at is not null",
-    """
-    create table helmsman.outcomes (
-        task text primary key references helmsman.tasks on delete cascade,
-        epoch int not null,
-        content json not null
-    )
-    """,
-    """
-    create table helmsman.events (
-        task text not null references helmsman.tasks on delete cascade,
-        first bigint not null,
-        count int not null,
-        epoch int not null,
-        at timestamptz not null default clock_timestamp(),
-        data json not null,
-        primary key (task, first)
-    )
-    """,
+    "create index tasks_by_alias on helmsman.queue (alias)",
+    "create unique index one_turn_at_a_time on helmsman.queue (lane) where status = 'working'",
+    "create index tasks_by_lane on helmsman.queue (lane, number)",
+    "create index tasks_in_queue on helmsman.queue (priority, number) where status = 'pending'",
+    "create index tasks_of_lane_at_work on helmsman.queue (lane, number) where status in ('pending', 'working')",
+    "create index tasks_delayed on helmsman.queue (not_before) where status = 'pending' and not_before is not null",
+    "create index tasks_by_worker on helmsman.queue (worker) where status = 'working'",
+    "create index tasks_by_session on helmsman.queue (session_id) where session_id is not null",
+    "create index tasks_at_work on helmsman.queue (status, number) where status in ('pending', 'working')",
+    "create index tasks_by_expiry on helmsman.queue (expires_at) where expires_at is not null",
     """
     create table helmsman.questions (
         number bigint generated always as identity,
-        task text not null references helmsman.tasks on delete cascade,
+        task text not null references helmsman.queue on delete cascade,
         id text not null,
         epoch int not null,
         asked_at timestamptz not null default clock_timestamp(),
@@ -144,7 +129,7 @@ _FIRST: Final[tuple[LiteralString, ...]] = (
     "create index rollouts_by_task on helmsman.rollouts (task)",
     """
     create table helmsman.bundles (
-        task text not null references helmsman.tasks on delete cascade,
+        task text not null references helmsman.queue on delete cascade,
         kind text not null,
         part int not null,
         epoch int not null,
@@ -161,7 +146,7 @@ _MESSAGES: Final[tuple[LiteralString, ...]] = (
     create table helmsman.messages (
         number bigint generated always as identity,
         id text primary key,
-        task text not null references helmsman.tasks on delete cascade,
+        task text not null references helmsman.queue on delete cascade,
         epoch int not null,
         text text not null,
         sent_at timestamptz not null default clock_timestamp(),
@@ -177,7 +162,7 @@ _BUDGETS: Final[tuple[LiteralString, ...]] = (
     "create table helmsman.budget (key text primary key, amount double precision not null)",
     """
     create table helmsman.spendings (
-        task text not null references helmsman.tasks on delete cascade,
+        task text not null references helmsman.queue on delete cascade,
         epoch int not null,
         day date not null default (clock_timestamp() at time zone 'UTC')::date,
         project text,
@@ -194,7 +179,7 @@ _BUDGETS: Final[tuple[LiteralString, ...]] = (
         up_to double precision not null,
         day date not null default (clock_timestamp() at time zone 'UTC')::date,
         project text,
-        task text not null references helmsman.tasks on delete cascade
+        task text not null references helmsman.queue on delete cascade
     )
     """,
     "create index grants_by_day on helmsman.grants (day)",
@@ -222,7 +207,7 @@ _NOTICES: Final[tuple[LiteralString, ...]] = (
     end $$
     """,
     """
-    create trigger tell_of_task after update of status, metadata on helmsman.tasks for each row
+    create trigger tell_of_task after update of status, metadata on helmsman.queue for each row
     when (new.metadata ? 'notify' and old.status in ('pending', 'working') and (
         new.status in ('completed', 'failed')
         or (new.metadata ->> 'waitingFor' = 'quota' and old.metadata ->> 'waitingFor' is distinct from 'quota')
@@ -234,7 +219,7 @@ _NOTICES: Final[tuple[LiteralString, ...]] = (
         perform helmsman.tell_of(
             'question ' || new.task || ' ' || new.epoch || ' ' || new.id,
             coalesce((metadata #>> '{notify,unanswered}')::float, 20)
-        ) from helmsman.tasks where id = new.task and metadata ? 'notify';
+        ) from helmsman.queue where id = new.task and metadata ? 'notify';
         return null;
     end $$
     """,
@@ -244,7 +229,50 @@ _NOTICES: Final[tuple[LiteralString, ...]] = (
     """,
 )
 
-_STEPS: Final[tuple[tuple[LiteralString, ...], ...]] = ((*_FIRST, *_BUDGETS, *_NOTICES, *_MESSAGES),)
+_VIEWED: Final[tuple[LiteralString, ...]] = (
+    """
+    create function helmsman.microseconds(moment timestamptz) returns bigint language sql stable as $$
+        select (extract(epoch from moment) * 1000000)::bigint
+    $$
+    """,
+    """
+    create function helmsman.session_of(lane text) returns text language sql immutable as $$
+        select 'fleet-' || case when starts_with(lane, 'T-fleet-') then substr(lane, 9) else lane end
+    $$
+    """,
+    "create index queue_by_session on helmsman.queue (helmsman.session_of(lane))",
+)
+
+_TASKS: Final = {
+    **{name: name for name in ("number", "id", "agent", "alias", "status", "turn_id", "model", "revision")},
+    **{name: f"helmsman.microseconds({name})" for name in ("created_at", "updated_at", "completed_at", "expires_at")},
+    "origin": "'fleet'",
+    "directory": "coalesce(metadata ->> 'place', directory)",
+    "session_id": "helmsman.session_of(lane)",
+    "idempotency_key": "key",
+    "usage": "usage::text",
+    "result_compacted": "0::bigint",
+    "expiring": """jsonb_strip_nulls(jsonb_build_object(
+        'result', result, 'progress', progress, 'policy', metadata, 'storedOptions', metadata -> 'options'))::text""",
+    "body": """jsonb_strip_nulls(jsonb_build_object(
+        'note', note, 'instruction', instruction, 'error', error, 'cancelReason', cancel_reason,
+        'lastEventAt', last_event_at, 'inputRequired', input_required,
+        'maxCostUsd', metadata -> 'maxCostUsd', 'schedule', metadata -> 'schedule',
+        'waitingFor', case when status in ('pending', 'working') then metadata -> 'waitingFor' end,
+        'resumesAt', case when status in ('pending', 'working') then metadata -> 'resumesAt' end,
+        'placement', jsonb_build_object(
+            'machine', nullif(split_part(worker, '~', 1), ''), 'attempt', nullif(epoch, 0), 'queue', queue,
+            'priority', priority, 'host', host, 'notBefore', not_before, 'deadline', deadline,
+            'labels', nullif(array(select label from unnest(labels) label where position(':' in label) = 0), '{}'),
+            'agentsSession', session_id)))::text""",
+}
+"""Columns of the store's tasks, from the queue. The others are not known of a fleet's tasks."""
+_COLUMNS: Final = (
+    "select column_name as name, data_type as type from information_schema.columns "
+    "where table_schema = 'helmsman_store' and table_name = 'tasks' order by ordinal_position"
+)
+
+_STEPS: Final[tuple[tuple[LiteralString, ...], ...]] = ((*_FIRST, *_VIEWED, *_BUDGETS, *_NOTICES, *_MESSAGES),)
 VERSION: Final = len(_STEPS)
 _OLDEST: Final = 1
 """Oldest version whose code can work with these tables."""
@@ -263,6 +291,10 @@ async def migrate(connection: DatabaseConnection) -> int:
         before = 0 if row is None else int(row["version"])
         for statement in (statement for step in _STEPS[before:] for statement in step):
             await connection.execute(statement)
+        columns = await (await connection.execute(_COLUMNS)).fetchall()
+        shown = (f"{_TASKS.get(one['name'], 'null::' + one['type'])} as {one['name']}" for one in columns)
+        view = f"create or replace view helmsman.tasks as select {', '.join(shown)} from helmsman.queue"  # noqa: S608
+        await connection.execute(view.encode())
         if before < VERSION:
             await connection.execute(
                 "insert into helmsman.fleet (version, oldest) values (%s, %s) "

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from helmsman.agents.transcripts import TranscriptPart
-from helmsman.fleet.rows import form_label
+from helmsman.fleet.values import form_label
 from helmsman.steering.carrying import CarriedSession
 
 if TYPE_CHECKING:

@@ -6,12 +6,16 @@ the first has the tree that all of them work on. The session's rollouts are dele
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final
 
 from helmsman.fleet.schema import LOCK
+from helmsman.fleet.values import ANYWHERE, WORKERS, machine_of
+from helmsman.store.upkeep import RETENTION
 
 if TYPE_CHECKING:
     from helmsman.fleet.database import FleetDatabase
+
 
 EVERY_SECONDS: Final = 600.0
 _UPKEEP: Final = LOCK + 2
@@ -19,16 +23,16 @@ _BATCH: Final = 500
 
 
 async def drop_expired(database: FleetDatabase) -> int:
-    """Delete expired tasks with their events, questions, results and bundles, old rollouts, and notices that no machine
+    """Delete expired tasks with their logs, questions, results and bundles, old rollouts, and notices that no machine
     makes. Return how many tasks.
     """
     dropped = 0
     while True:
         rows = await database.all(
             """
-            select id from helmsman.tasks gone
+            select id from helmsman.queue gone
             where expires_at < clock_timestamp() and status not in ('pending', 'working') and not exists (
-                select from helmsman.tasks
+                select from helmsman.queue
                 where lane = gone.lane and (expires_at is null or expires_at >= clock_timestamp())
             ) and pg_try_advisory_xact_lock(%s) order by expires_at limit %s
             """,
@@ -37,16 +41,72 @@ async def drop_expired(database: FleetDatabase) -> int:
         if not rows:
             break
         ids = [row["id"] for row in rows]
-        await database.all("delete from helmsman.tasks where id = any(%s) returning id", (ids,))
+        await database.all("delete from helmsman_store.outcomes where task_id = any(%s) returning 1", (ids,))
+        await database.all("delete from helmsman.queue where id = any(%s) returning 1", (ids,))
         dropped += len(ids)
     await database.all(
         """
         delete from helmsman.rollouts part
-        where not exists (select from helmsman.tasks where session_id = part.session_id)
+        where not exists (select from helmsman.queue where session_id = part.session_id)
             and at < clock_timestamp() - interval '1 day'
         returning 1
+        """
+    )
+    await database.all(
+        """
+        with gone as (
+            delete from helmsman_store.sessions log
+            where not exists (select from helmsman.queue where helmsman.session_of(lane) = log.id) returning number
+        )
+        delete from helmsman_store.events using gone where session = gone.number returning 1
         """
     )
     week_ago = "((extract(epoch from clock_timestamp()) - 7 * 86400) * 1000000)::bigint"
     await database.all(f"delete from helmsman_store.notices_due where at < {week_ago} returning 1")  # noqa: S608
     return dropped
+
+
+# --- the work of dead machines ----------------------------------------------------------------------------------------
+
+log = logging.getLogger(__name__)
+
+
+async def requeue_work(database: FleetDatabase) -> None:
+    """Return the tasks of dead workers to the queue, and end those that were to be cancelled.
+
+    A worker claims tasks only while it has a row, so the worker of a task without one is dead.
+    """
+    rows = await database.all(
+        f"""
+        update helmsman.queue task set
+            queue = {ANYWHERE}, status = case when cancel_asked then 'canceled' else 'pending' end,
+            note = case when cancel_asked then coalesce('It was cancelled: ' || cancel_reason, 'It was cancelled.')
+                else 'Its machine ' || split_part(worker, '~', 1) || ' was lost.' end,
+            is_handed_over = false, input_required = false, updated_at = clock_timestamp(), revision = revision + 1,
+            completed_at = case when cancel_asked then clock_timestamp() end,
+            stopped_at = case when cancel_asked then clock_timestamp() end,
+            expires_at = case when cancel_asked then clock_timestamp() + %(kept)s end
+        where status = 'working' and not exists (select from helmsman.workers where id = task.worker)
+        returning id, status, worker, queue, pg_notify('helmsman_fleet', id)
+        """,  # noqa: S608 - of constants
+        {"kept": RETENTION},
+    )
+    for row in rows:
+        log.warning("task %s of %s, which is dead, is %s", row["id"], machine_of(row["worker"]), row["status"])
+    await database.notify(*((WORKERS, row["queue"]) for row in rows))
+
+
+async def stop_late_tasks(database: FleetDatabase) -> None:
+    """Fail tasks whose deadline passes before a worker claims them."""
+    await database.all(
+        """
+        update helmsman.queue set
+            status = 'failed', updated_at = clock_timestamp(), completed_at = clock_timestamp(),
+            stopped_at = clock_timestamp(), expires_at = clock_timestamp() + %s, revision = revision + 1,
+            error = jsonb_build_object('code', 'deadline_passed', 'retryable', false, 'message',
+                'Its deadline passed before any machine had room for it. Look at helmsman fleet status.')
+        where status = 'pending' and deadline < clock_timestamp()
+        returning id, pg_notify('helmsman_fleet', id)
+        """,
+        (RETENTION,),
+    )

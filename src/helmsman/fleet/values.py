@@ -1,19 +1,188 @@
-"""Values of a fleet: tasks as clients request them, machines, questions, and events."""
+"""Values of a fleet: names of machines, sessions and queues, and tasks as clients request them."""
 
 from __future__ import annotations
 
 import math
+import re
+import uuid
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, LiteralString
 
 from msgspec import field
+from psycopg.types.json import Jsonb
 
 from helmsman.base.redaction import redact_value
 from helmsman.base.structs import Value
 from helmsman.errors import InvalidInput
-from helmsman.fleet.rows import DEFAULT_PRIORITY, FIRST_PRIORITY, LAST_PRIORITY, checked_name, named_labels
+from helmsman.model.events import Event
 from helmsman.model.questions import Question
+from helmsman.tasks.model import alias_stem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from helmsman.tasks.model import Task
+
+
+DOORS: Final = "helmsman_fleet"
+"""Channel that notifies clients of changed tasks. The payload is the task id."""
+WORKERS: Final = "helmsman_workers"
+"""Channel that notifies workers of waiting tasks. The payload is the queue."""
+ANYWHERE: Final[LiteralString] = """
+    case when host is not null then 'host:' || host else agent || coalesce(
+        (select string_agg('+' || label, '' order by label) from unnest(labels) label where position(':' in label) = 0), '')
+    end
+"""
+"""SQL for the queue of a task that no longer prefers a machine (`queue_of`)."""
+FIRST_PRIORITY, DEFAULT_PRIORITY, LAST_PRIORITY = 1, 100, 1000
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
+_HOST: Final = "host:"
+_MARK: Final = "~"
+
+
+def new_worker_id(name: str) -> str:
+    """Return an id that is unique per start. Two workers with one id would take each other's work."""
+    return f"{name}{_MARK}{uuid.uuid4().hex[:12]}"
+
+
+def machine_of(worker_id: str | None) -> str | None:
+    """Return the machine name of a worker."""
+    return None if worker_id is None else worker_id.rpartition(_MARK)[0]
+
+
+def channel_of(worker_id: str) -> str:
+    """Return the channel that notifies one worker of answers and cancellation. The payload is the task id.
+
+    `helmsman.tell_worker` in the database uses the same name.
+    """
+    return f"helmsman_worker_{worker_id.rpartition(_MARK)[2]}"
+
+
+def checked_name(name: str, what: str) -> str:
+    """Check the name of a machine or a label.
+
+    Raises:
+        InvalidInput: It is invalid.
+    """
+    if _NAME.fullmatch(name) is None:
+        raise InvalidInput(
+            f"{what} cannot be called {name!r}. Use up to 40 small letters, digits, dots, dashes and underscores."
+        )
+    return name
+
+
+# --- sessions ---------------------------------------------------------------------------------------------------------
+
+# Each session is a lane: tasks that run in order. It is named after its first task, so a session has an id before a machine
+# starts it. The id that the agent gives it later is stored in the tasks.
+
+_TASK: Final = "T-fleet-"
+_SESSION: Final = "fleet-"
+PLACE: Final = "place"
+"""Metadata key: the directory on the client's machine that the work came from. `directory` is where it runs."""
+
+PROJECT: Final = "project"
+"""Metadata key: the repository that the work of a task is attributed to."""
+
+
+def session_id_of(lane: str) -> str:
+    """Return the id that clients use for the session of a lane."""
+    return _SESSION + lane.removeprefix(_TASK)
+
+
+def lane_of(session_id: str) -> str:
+    """Return the lane of a session of a fleet."""
+    return _TASK + session_id.removeprefix(_SESSION)
+
+
+def is_fleets(session_id: str) -> bool:
+    """Return whether an id is that of a fleet session."""
+    return session_id.startswith(_SESSION)
+
+
+# --- queues ----------------------------------------------------------------------------------------------------------
+
+
+def queue_of(agent: str, labels: Iterable[str] = (), host: str | None = None) -> str:
+    """Return the queue for work on one host, or on any machine with an agent and these labels."""
+    return f"{_HOST}{host}" if host is not None else "+".join((agent, *sorted(set(labels))))
+
+
+def host_of(queue: str) -> str | None:
+    """Return the machine that owns this queue, or None."""
+    return queue.removeprefix(_HOST) if queue.startswith(_HOST) else None
+
+
+def form_label(agent: str, form: str) -> str:
+    """Return the label of machines whose agent version supports a session format. User labels cannot contain the colon."""
+    return f"{agent}:{form}"
+
+
+def named_labels(labels: Iterable[str]) -> list[str]:
+    """Return the labels that users have set."""
+    return [label for label in labels if ":" not in label]
+
+
+def serves(queue: str, *, name: str, agents: Iterable[str], labels: Iterable[str]) -> bool:
+    """Return whether a machine takes tasks from a queue."""
+    if (host := host_of(queue)) is not None:
+        return host == name
+    agent, *wanted = queue.split("+")
+    return agent in agents and set(wanted) <= set(labels)
+
+
+# --- values ----------------------------------------------------------------------------------------------------------
+
+
+def clean_text(text: str | None) -> str | None:
+    """Text as Postgres takes it: neither NUL nor half of a character."""
+    if text is None:
+        return None
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode("utf-8")
+
+
+def _cleaned(value: Any) -> Any:
+    match value:
+        case str():
+            return clean_text(value)
+        case dict():
+            return {clean_text(str(key)): _cleaned(part) for key, part in value.items()}
+        case list() | tuple():
+            return [_cleaned(part) for part in value]
+        case _:
+            return value
+
+
+def jsonb(value: Mapping[str, Any] | None) -> Jsonb | None:
+    """Return a JSON object that Postgres can query."""
+    return None if value is None else Jsonb(_cleaned(dict(value)))
+
+
+# --- tasks -----------------------------------------------------------------------------------------------------------
+
+
+def new_fleet_task(instruction: str) -> tuple[str, str]:
+    """Return the id and alias of a new task. Both are unique among machines."""
+    number = uuid.uuid4().hex[:12]
+    return f"T-fleet-{number}", f"{alias_stem(instruction)}-{number[:4]}"
+
+
+WAITING_FOR: Final = "waitingFor"
+RESUMES_AT: Final = "resumesAt"
+
+
+def waiting_facts(task: Task) -> dict[str, Any]:
+    """Return why a task waits on its worker, for the metadata of the fleet's task."""
+    at = None if task.resumes_at is None else task.resumes_at.isoformat()
+    return {WAITING_FOR: task.waiting_for, RESUMES_AT: at}
+
+
+OPTIONS, MAX_COST, SCHEDULE = "options", "maxCostUsd", "schedule"
+"""Keys of facts in the metadata that a task has as fields."""
+CLIENT: Final = "client"
+"""MCP client that requested a task. The client of a session's first task has opened the session."""
+
 
 _LONGEST_DELAY: Final = 366 * 24 * 3600.0
 
@@ -23,8 +192,7 @@ class FleetDraft(Value, frozen=True, kw_only=True):
 
     Attributes:
         spec: What the machine needs to run it (`helmsman.model.request.TurnRequest.packed`), and further facts.
-        session_id: The session that it continues: its tasks run one after another, in this order.
-        lane: The same by its lane, also before any machine has begun it.
+        lane: The lane of the session that it continues: its tasks run one after another, in this order.
         host: The one machine that may run it; else any that has the agent and all of `labels`.
         priority: From 1, which comes first, to 1000.
         delay: Seconds from now before which it does not begin.
@@ -37,7 +205,6 @@ class FleetDraft(Value, frozen=True, kw_only=True):
     instruction: str
     spec: Mapping[str, Any]
     directory: str | None = None
-    session_id: str | None = None
     lane: str | None = None
     model: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -125,9 +292,9 @@ class AskedInFleet(Value, frozen=True, kw_only=True):
 
 
 class FleetEvents(Value, frozen=True, kw_only=True):
-    """Events of a task from an offset on: `events` are `Event`s, or the fleet's own facts as dictionaries."""
+    """Events of a task after an offset."""
 
-    events: tuple[Any, ...]
+    events: tuple[Event, ...]
     offset: int
     """Offset to continue from."""
     is_over: bool

@@ -27,12 +27,11 @@ from helmsman.fleet.lease import DEFAULT_SECONDS, DeclaredDead, Lease
 from helmsman.fleet.notices import FleetNotifier, place_in
 from helmsman.fleet.owned_task import MachineOffer
 from helmsman.fleet.queue import QueueConsumer, hand_over_tasks
-from helmsman.fleet.reaping import requeue_work, stop_late_tasks
-from helmsman.fleet.rows import WORKERS, channel_of, checked_name, form_label, new_worker_id, serves
 from helmsman.fleet.running import TaskRun, run_task
 from helmsman.fleet.schedules import FleetSchedules
 from helmsman.fleet.schema import require_schema
-from helmsman.fleet.upkeep import EVERY_SECONDS, drop_expired
+from helmsman.fleet.upkeep import EVERY_SECONDS, drop_expired, requeue_work, stop_late_tasks
+from helmsman.fleet.values import WORKERS, channel_of, checked_name, form_label, new_worker_id, serves
 from helmsman.fleet.workspaces import drop_worktrees
 
 if TYPE_CHECKING:

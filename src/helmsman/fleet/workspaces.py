@@ -178,7 +178,7 @@ class StoredTree:
     async def _row(self, kind: str) -> Mapping[str, Any] | None:
         found: Mapping[str, Any] | None = await self._ask(
             lambda: self._database.one(
-                "select task, about, at from helmsman.bundles join helmsman.tasks on id = task "
+                "select task, about, at from helmsman.bundles join helmsman.queue on id = task "
                 "where lane = %s and kind = %s and part = 0 order by number desc limit 1",
                 (self._lane, kind),
             )
@@ -381,7 +381,7 @@ async def drop_worktrees(database: FleetDatabase, state_dir: Path, machine: str)
     rows = await database.all(
         """
         select session_id from (
-            select distinct on (session_id) session_id, status, worker from helmsman.tasks
+            select distinct on (session_id) session_id, status, worker from helmsman.queue
             where session_id = any(%s) order by session_id, number desc
         ) last
         where status in ('pending', 'working') or split_part(worker, '~', 1) = %s

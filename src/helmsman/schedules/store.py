@@ -10,7 +10,7 @@ import json
 import secrets
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import anyio
 import anyio.to_thread
@@ -120,9 +120,6 @@ class ScheduleStore:
     Writes raise `RegistryUnavailable` if the store cannot be written.
     """
 
-    tasks: ClassVar[str] = "tasks"
-    """Table of the runs' tasks."""
-
     def __init__(self, database: Database) -> None:
         self._database = database
         self._one_at_a_time = anyio.CapacityLimiter(1)
@@ -203,10 +200,7 @@ class ScheduleStore:
 
     async def still_runs(self, schedule_id: str) -> bool:
         """Return whether a run of it is still at work, or waits."""
-        sql = (
-            f"SELECT DISTINCT status FROM schedule_runs JOIN {self.tasks} AS task ON task.id = task_id "  # noqa: S608
-            "WHERE schedule_runs.schedule = ?"
-        )
+        sql = "SELECT DISTINCT status FROM schedule_runs JOIN tasks ON tasks.id = task_id WHERE schedule_runs.schedule = ?"
 
         def work(connection: StoreConnection) -> bool:
             return any(row["status"] in RUNNING for row in connection.execute(sql, (schedule_id,)))

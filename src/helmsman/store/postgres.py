@@ -22,6 +22,7 @@ from psycopg import errors
 
 from helmsman.errors import RegistryUnavailable
 from helmsman.store import schema
+from helmsman.store.address import checked_address
 from helmsman.store.database import Database, Size
 from helmsman.store.leases import HUB
 from helmsman.store.schema import missing_versions
@@ -165,9 +166,11 @@ class PostgresDatabase(Database):
 
     lease_seconds = 30.0
 
-    def __init__(self, address: str, fence: Fence | None = None) -> None:
+    def __init__(self, address: str, fence: Fence | None = None, *, views: str | None = None) -> None:
+        """Set up the store. `views` is a schema whose views take the place of tables of the store."""
         super().__init__(fence)
-        self._address = address
+        self._views = views
+        self._address = checked_address(address, "HELMSMAN_STORE")
         self._lock = threading.Lock()
         self._connection: PostgresConnection | None = None
         self._times_opened = 0
@@ -314,6 +317,8 @@ class PostgresDatabase(Database):
         connection = PostgresConnection(self._address)
         try:
             _migrate(connection.raw)
+            if self._views is not None:
+                connection.raw.execute(f"SET search_path = {self._views}, {_SCHEMA}".encode())
             if self._fence is not None:
                 self._fence.enter(connection, self.lease_seconds)
         except BaseException:

@@ -147,7 +147,7 @@ class Task(Value, frozen=True, kw_only=True):
         chosen: Agents that may do a job, best first, each with a reason.
         uncounted: Time that people have taken to answer the questions of a job (`helmsman.capabilities.outcomes.work`).
         url: Address of its page in the cloud.
-        metadata: Facts that a fleet stores with its tasks. Tasks of this store have none.
+        placement: Of a task of a fleet, where it runs: machine, attempt, queue, priority, labels and times.
         spec: All that is needed to run it (`helmsman.model.request`), until an agent may have heard of it.
         result_compacted: The result was dropped when it expired.
         revision: Counts the changes of this row.
@@ -203,7 +203,7 @@ class Task(Value, frozen=True, kw_only=True):
     chosen: tuple[tuple[str, str], ...] = ()
     uncounted: Mapping[str, Any] = field(default_factory=dict)
     url: str | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    placement: Mapping[str, Any] = field(default_factory=dict)
     spec: Mapping[str, Any] | None = None
     result_compacted: bool = False
     revision: int = 0

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman.store.connection import Cursor, StoreConnection
-    from helmsman.store.database import Fence
+    from helmsman.store.database import Database, Fence
     from helmsman.store.log import LogHead, NewEvent, StoredEvents
     from helmsman.tasks.model import TaskDraft, TaskOrigin, TaskStatus
     from helmsman.tasks.outcome import TaskOutcome
@@ -99,13 +99,14 @@ class Batch:
 
 
 class Registry:
-    """Tasks in one store: an SQLite file, or the Postgres at an `address`."""
+    """Tasks in one store: an SQLite file, the Postgres at an `address`, or a `database` that is open."""
 
     def __init__(
         self,
         path: Path,
         *,
         address: str | None = None,
+        database: Database | None = None,
         clock: Callable[[], datetime] | None = None,
         fence: Fence | None = None,
         retention: timedelta = RETENTION,
@@ -113,7 +114,7 @@ class Registry:
         """Set up the registry. The store is opened, and created if necessary, on first use."""
         self._clock = clock or (lambda: datetime.now(UTC))
         self.path = path
-        self.database = open_store(path, address, fence=fence)
+        self.database = database or open_store(path, address, fence=fence)
         self._retention = retention
         self._next_compaction = 0.0
         self._last_numbers: dict[str, int] = {}
