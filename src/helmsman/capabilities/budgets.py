@@ -308,7 +308,7 @@ class Budgets:
         try:
             for step in steps:
                 await step()
-        except HelmsmanError as error:  # the session has been told
+        except HelmsmanError as error:  # the session has the error
             log.warning("session %s could not go on: %s", session.id, error)
         except Exception:
             log.exception("session %s could not go on", session.id)

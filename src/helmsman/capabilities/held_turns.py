@@ -65,7 +65,7 @@ class HeldTurn:
             self.helm.task_writer.update(task_id, {"note": None})
             session.is_beginning()  # who stops it now waits until it can be stopped
             await go_on()
-        except HelmsmanError as error:  # the session has been told
+        except HelmsmanError as error:  # the session has the error
             log.warning("session %s could not go on: %s", session.id, error)
         except Exception:
             log.exception("session %s could not go on", session.id)

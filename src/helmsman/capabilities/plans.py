@@ -137,7 +137,7 @@ class Plans:
     async def _go_on(self, session: Session, ended: TurnEnded, turn: TurnInput) -> None:
         try:
             await self._helm.continue_work(session, ended, turn)
-        except HelmsmanError as error:  # the session has been told
+        except HelmsmanError as error:  # the session has the error
             log.warning("session %s could not go on from its plan: %s", session.id, error)
 
 

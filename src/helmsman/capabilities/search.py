@@ -221,7 +221,7 @@ class TranscriptSearch:
         """Lock the index for updates: one client of one process at a time."""
         path = ensure_state_dir(self._helm.settings.state_dir) / _LOCK_NAME
         with anyio.move_on_after(_LOCK_SECONDS):
-            while (held := take_lock(path)) is None:  # noqa: ASYNC110 - nobody tells when another process is done
+            while (held := take_lock(path)) is None:  # noqa: ASYNC110 - no event says when another process is done
                 await anyio.sleep(_LOOK_SECONDS)
             return held
         return None

@@ -194,7 +194,7 @@ def _submit(
         task_id = await helm.tasks.cloud.submit(
             text, environment=environment, attempts=attempts, branch=branch, directory=place
         )
-        while (task := await helm.tasks.find(task_id)).status == "pending":  # noqa: ASYNC110 - nobody is told
+        while (task := await helm.tasks.find(task_id)).status == "pending":  # noqa: ASYNC110 - no event
             await anyio.sleep(_SUBMITTED_POLL)
         return task
 

@@ -223,7 +223,7 @@ class AppServer:
         while self._peer.closed is None:
             await anyio.sleep(HEARTBEAT)
             if is_busy():
-                with suppress(EngineLost):  # everyone has been told
+                with suppress(EngineLost):  # reported already
                     await self.check()
 
     # --- threads -----------------------------------------------------------------------------------------------------
