@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from helmsman.base.structs import Value
@@ -88,6 +88,12 @@ def within(value: Any, limit: int = ANSWER_CHARS, whole: str = "") -> Any:
         else:
             break
     return shown
+
+
+def listed(names: Iterable[str], most: int) -> str:
+    """Join names with commas. Those beyond `most` are counted."""
+    every = list(names)
+    return ", ".join(every[:most]) + (f" and {len(every) - most} more" if len(every) > most else "")
 
 
 def last_lines(lines: list[str], count: int) -> list[str]:

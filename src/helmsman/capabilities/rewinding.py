@@ -23,6 +23,7 @@ import anyio.to_thread
 from helmsman.agents.protocol import Capability
 from helmsman.base.files import is_inside, refuse_outside
 from helmsman.base.structs import replace
+from helmsman.base.truncate import listed
 from helmsman.errors import CannotRewind, DiffChanged, HelmsmanError, InvalidInput
 from helmsman.git.command import Git, repository_root
 from helmsman.git.turn_snapshots import (
@@ -392,7 +393,9 @@ class Rewinding:
                 )
             )
             if plan.lost:
-                raise _shared_tree(files.git.work_tree, {one: _some(paths) for one, paths in plan.lost.items()})
+                raise _shared_tree(
+                    files.git.work_tree, {one: listed(paths, _NAMED_FILES) for one, paths in plan.lost.items()}
+                )
             shown = _with_files(shown, files, plan)
         return _Plan(session=session, shown=_named(shown), files=files, known=known)
 
@@ -639,11 +642,6 @@ def _shared_tree(work_tree: Path, sessions: Mapping[str, str]) -> CannotRewind:
         reason="shared_tree",
         sessions=list(sessions),
     )
-
-
-def _some(paths: Sequence[str]) -> str:
-    more = f" and {len(paths) - _NAMED_FILES} more" if len(paths) > _NAMED_FILES else ""
-    return ", ".join(paths[:_NAMED_FILES]) + more
 
 
 def _cannot_write(task: Task) -> bool:

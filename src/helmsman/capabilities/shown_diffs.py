@@ -12,7 +12,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base.structs import Value
-from helmsman.base.truncate import TEXT_CHARS, cut
+from helmsman.base.truncate import TEXT_CHARS, cut, listed
 from helmsman.errors import ConfirmationNeeded, DiffChanged, InvalidInput
 from helmsman.git.diff import FILE_LINE, file_patches, files_of, stat_of
 from helmsman.git.patches import diff_digest
@@ -137,10 +137,9 @@ class ShownDiffs:
             return
         files, diff = self._difference(patch, expected)
         is_whole = fits_in_an_answer(diff)  # else it must be looked at again, part by part
-        named = ", ".join(f"{file['path']} ({file['change']})" for file in files[:_NAMED_FILES])
-        more = f" and {len(files) - _NAMED_FILES} more" if len(files) > _NAMED_FILES else ""
+        named = listed((f"{file['path']} ({file['change']})" for file in files), _NAMED_FILES)
         raise DiffChanged(
-            f"The changes of {what} are not those that were shown: {named or 'there are none any more'}{more}. Nothing was "
+            f"The changes of {what} are not those that were shown: {named or 'there are none any more'}. Nothing was "
             "touched. Look at the diff again, then apply with its digest.",
             **({"digest": digest} if is_whole else {}),
             shown=expected,

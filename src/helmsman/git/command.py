@@ -1,7 +1,7 @@
 """Run git. All of Helmsman starts git here.
 
 Repositories are untrusted. Git sees a repository through a view that contains only harmless configuration
-(`view.py`). The git directory is named explicitly where an agent may have written another `.git` into the tree.
+(`view_of`). The git directory is named explicitly where an agent may have written another `.git` into the tree.
 Hooks and file system monitors do not run, git does not prompt or fetch, and it enters no other repository, such as a
 submodule. Filters from the user's own configuration do run (git-lfs is one): without them, the content of a file would
 be wrong.

@@ -19,6 +19,7 @@ from typing import IO, TYPE_CHECKING, Final
 
 from helmsman.base.files import put_file, temporary_directory
 from helmsman.base.sanitize import named
+from helmsman.base.truncate import listed
 from helmsman.errors import WorktreeError
 from helmsman.git.snapshot import nul_separated
 
@@ -187,6 +188,4 @@ def _note(done: str, copied: Sequence[str], left: dict[str, list[str]]) -> str |
 
 
 def _some(paths: Iterable[str]) -> str:
-    every = [named(path) for path in paths]
-    more = len(every) - _NAMED
-    return ", ".join(every[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return listed(map(named, paths), _NAMED)

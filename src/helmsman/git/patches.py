@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Final
 
 from helmsman.base.files import file_lock, put_file, release_lock, remove_file, replace_file, take_lock
 from helmsman.base.structs import replace
+from helmsman.base.truncate import listed
 from helmsman.errors import ApplyConflict, DirtyTree, InvalidInput, WorktreeError
 from helmsman.git.command import Git, TreeDifference, find_git
 from helmsman.git.snapshot import index_files, nul_separated, scratch
@@ -481,6 +482,4 @@ def shown(path: str) -> str:
 
 
 def named(paths: Iterable[str]) -> str:
-    names = [shown(path) for path in paths]
-    more = f" and {len(names) - _NAMED_FILES} more" if len(names) > _NAMED_FILES else ""
-    return ", ".join(names[:_NAMED_FILES]) + more
+    return listed(map(shown, paths), _NAMED_FILES)

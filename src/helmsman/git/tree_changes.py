@@ -270,7 +270,7 @@ def _is_in_main_tree(tree: Worktree, file: FileStat) -> bool:
 # Apply a worktree's changes to the main tree, all or nothing.
 #
 # If the main tree has changed since, both are merged as git objects before any file is touched.
-# `helmsman.base.patches` writes the result.
+# `helmsman.git.patches` writes the result.
 
 
 _OLDEST_GIT: Final = (2, 38)
@@ -430,7 +430,7 @@ def _read_conflicts(git: Git, tree: str, rest: bytes, sides: tuple[str, str]) ->
 
 # Commit a session's changes, and push the commits. All functions block.
 #
-# Git sees the repository through a view (`helmsman.base.git`): hooks of the repository do not run, its programs
+# Git sees the repository through a view (`helmsman.git.command`): hooks of the repository do not run, its programs
 # neither, and logins come from the user's own configuration alone.
 
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from pydantic import Field
 
-from helmsman.base.truncate import OUTPUT_CHARS, cut
+from helmsman.base.truncate import OUTPUT_CHARS, cut, listed
 from helmsman.capabilities.changes import DiffScope
 from helmsman.capabilities.shown_diffs import diff_page
 from helmsman.operations.nature import MOVES_CHANGES, READS
@@ -69,9 +69,7 @@ class DiscardOutput(Output):
 
 
 def _named(files: list[ChangedFile]) -> str:
-    names = [file.path for file in files[:_FILES_NAMED]]
-    more = len(files) - len(names)
-    return ", ".join(names) + (f" and {more} more" if more > 0 else "") if names else "nothing"
+    return listed((file.path for file in files), _FILES_NAMED) or "nothing"
 
 
 def _diff_in_words(output: DiffOutput) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base.json_values import present
 from helmsman.base.sanitize import one_line
-from helmsman.base.truncate import cut
+from helmsman.base.truncate import cut, listed
 from helmsman.shapes.rendering import fields_as_dict
 
 if TYPE_CHECKING:
@@ -80,8 +80,7 @@ def _file(file: Mapping[str, Any], since: set[str]) -> str:
 
 
 def _named(paths: Sequence[str]) -> str:
-    more = f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
-    return ", ".join(map(one_line, paths[:_NAMED])) + more
+    return listed(map(one_line, paths), _NAMED)
 
 
 def _short(prompt: str) -> str:
