@@ -11,7 +11,6 @@ import pytest
 
 from helmsman import load_settings
 from helmsman.model.events import Event, SettingsApplied, TurnEnded, Usage, UsageReported
-from helmsman.model.questions import Question
 from helmsman.service import HelmsmanService
 from helmsman.sessions.session import Session
 from helmsman.settings import Settings
@@ -19,6 +18,7 @@ from helmsman.steering.shared import Shared
 from tests.capabilities.test_limits import until
 from tests.hub_service import hub_service
 from tests.played import PlayedAgent, PlayedEngine
+from tests.turns import asked
 
 pytestmark = pytest.mark.anyio
 
@@ -60,13 +60,6 @@ def spend(engine: PlayedEngine, session: Session, tokens: int) -> None:
     """A model call has ended."""
     engine.emit(SettingsApplied(session_id=session.id, model=MODEL))
     engine.emit(UsageReported(session_id=session.id, last=Usage(tokens, 0, 0, 0)))
-
-
-async def asked(session: Session) -> Question:
-    with anyio.fail_after(SECONDS):
-        while not session.questions:
-            await session.feed.changed()
-    return session.questions[0]
 
 
 async def running(session: Session) -> None:

@@ -26,6 +26,7 @@ from helmsman.steering.shared import Shared
 from helmsman.store.database import Fence
 from helmsman.tasks.model import Task
 from tests.played import PlayedAgent, PlayedEngine
+from tests.turns import asked
 
 pytestmark = pytest.mark.anyio
 
@@ -133,10 +134,7 @@ async def test_somebody_is_asked_and_a_no_is_the_end(agent: PlayedAgent, setting
     async with HelmsmanService(settings, agents=[agent]) as helm:
         session = await helm.start("work", cwd=tmp_path)
         agent.engines[-1].end("failed", REACHED)
-        with anyio.fail_after(SECONDS):
-            while not session.questions:
-                await session.feed.changed()
-        (question,) = session.questions
+        question = await asked(session)
         assert "Usage limit" in question.prompts[0].text
         assert question.prompts[0].options == ("wait", "stop")
         await helm.respond(session.id, question.id, ["stop"])
@@ -153,9 +151,7 @@ async def test_somebody_is_asked_and_after_a_yes_it_waits(
     async with HelmsmanService(settings, agents=[agent]) as helm:
         session = await helm.start("work", cwd=tmp_path)
         agent.engines[-1].end("failed", REACHED)
-        with anyio.fail_after(SECONDS):
-            while not session.questions:
-                await session.feed.changed()
+        await asked(session)
         await helm.respond(session.id, session.questions[0].id, ["wait"])
         task = await until(helm, session, is_waiting)
         assert not task.input_required
@@ -178,22 +174,9 @@ async def test_who_said_fail_gets_the_failure_at_once(agent: PlayedAgent, settin
             await helm.start("work", cwd=tmp_path, on_limit="perhaps")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("by", ["the client that began it", "another"])
 async def test_an_interrupt_while_somebody_is_asked_is_a_no(
-    agent: PlayedAgent, settings: Settings, tmp_path: Path
-) -> None:
-    async with HelmsmanService(settings, agents=[agent]) as helm:
-        session = await helm.start("work", cwd=tmp_path)
-        agent.engines[-1].end("failed", REACHED)
-        with anyio.fail_after(SECONDS):
-            while not session.questions:
-                await session.feed.changed()
-        await helm.interrupt(session.id)
-        assert not session.questions
-        assert (await until(helm, session, lambda one: one.has_ended)).status == "failed"
-
-
-async def test_an_interrupt_by_another_client_is_a_no_too(
-    agent: PlayedAgent, settings: Settings, tmp_path: Path
+    agent: PlayedAgent, settings: Settings, tmp_path: Path, by: str
 ) -> None:
     async with (
         Shared(settings.state_dir, [agent]) as shared,
@@ -202,12 +185,11 @@ async def test_an_interrupt_by_another_client_is_a_no_too(
     ):
         session = await one.start("work", cwd=tmp_path)
         agent.engines[-1].end("failed", REACHED)
-        with anyio.fail_after(SECONDS):
-            while not session.questions:
-                await session.feed.changed()
-        await other.interrupt(session.id)
+        await asked(session)
+        stopping = other if by == "another" else one
+        await stopping.interrupt(session.id)
         assert not session.questions
-        assert (await until(other, session, lambda one: one.has_ended)).status == "failed"
+        assert (await until(stopping, session, lambda one: one.has_ended)).status == "failed"
 
 
 async def test_a_hub_that_has_just_begun_knows_what_waits_before_it_moves_or_stops_it(

@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from helmsman import Helmsman, Question, Session, load_settings
+from helmsman import Helmsman, load_settings
 from helmsman.agents.supervisor.records import read_records
 from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput
@@ -24,15 +24,9 @@ from tests.clients.server_process import SECONDS
 from tests.hub.conftest import Place
 from tests.hub.test_acknowledged import stored
 from tests.hub.test_survival import Raw
+from tests.turns import asked
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform == "win32", reason="There are no hubs here.")]
-
-
-async def asked(session: Session) -> Question:
-    with anyio.fail_after(SECONDS):
-        while not session.questions:
-            await session.feed.changed()
-    return session.questions[0]
 
 
 def own_agent(tmp_path: Path, command: list[str]) -> Path:

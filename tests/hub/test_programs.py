@@ -35,6 +35,7 @@ from helmsman.testing import CodexHome, Gate, ScriptedModel, add, call, patch, r
 from helmsman.testing.hubs import hub_pid
 from tests.clients.server_process import SECONDS
 from tests.hub_service import hub_of
+from tests.turns import asked
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform == "win32", reason="There are no hubs here.")]
 
@@ -53,13 +54,6 @@ async def helm(in_hub: Settings, codex_home: CodexHome) -> AsyncIterator[Helmsma
 async def ended(session: Session) -> None:
     with anyio.fail_after(SECONDS):
         assert await session.wait(until="end")
-
-
-async def asked(session: Session) -> Question:
-    with anyio.fail_after(SECONDS):
-        while not session.questions:
-            await session.feed.changed()
-    return session.questions[0]
 
 
 @contextmanager
