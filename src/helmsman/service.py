@@ -41,12 +41,12 @@ def _or_by_fleet(
     """Return a verb that the fleet carries out, if there is one."""
 
     @functools.wraps(here)
-    async def verb(self: HelmsmanService, /, *arguments: P.args, **named: P.kwargs) -> T:
+    def verb(self: HelmsmanService, /, *arguments: P.args, **named: P.kwargs) -> Coroutine[Any, Any, T]:
         if self._fleet is None:
             refuse_placement(cast("Any", named.get("placement")))
-            return await here(self, *arguments, **named)
+            return here(self, *arguments, **named)
         here(self, *arguments, **named).close()  # a wrong argument is an error of the call itself
-        return cast("T", await self._fleet.call(here.__name__, arguments, named))
+        return self._fleet.call(here.__name__, arguments, named)
 
     return verb
 
