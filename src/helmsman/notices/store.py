@@ -95,8 +95,7 @@ class NoticeStore:
         self.send_test: Callable[[str | None], Awaitable[Sequence[Delivery]]] | None = None
         """Sends a test to all recipients or one; None in processes that do not send notices."""
 
-    # --- notifications
-    # ---------------------------------------------------------------------------------------------------
+    # --- notifications -----------------------------------------------------------------------------------------------
 
     async def add(self, notification: Notification, recipients: Mapping[str, datetime]) -> str | None:
         """Add a notification for these recipients, each with its earliest time. Return its id, or None if it is not
