@@ -332,7 +332,7 @@ class Notifier:
             self._problem = None
         except InvalidSetting as error:
             if self._problem is None or self._problem.message != error.message:
-                log.warning("who is told of what stays as it is: %s", error)
+                log.warning("the recipients of notifications stay as they are: %s", error)
             self._problem = error
             settings = self._settings
         if settings != self._settings or not self._read_again.is_set():
@@ -498,9 +498,9 @@ async def _send_once(sender: Sender, delivery: Delivery) -> None:
     try:
         await sender.send(delivery)
     except (ChannelError, HelmsmanError) as error:
-        log.warning("%s was not told of trouble: %s", delivery.recipient, error)
+        log.warning("%s was not notified of trouble: %s", delivery.recipient, error)
     except Exception:
-        log.exception("%s was not told of trouble", delivery.recipient)
+        log.exception("%s was not notified of trouble", delivery.recipient)
 
 
 def _limit_notification(about: str, task: Task) -> Notification:

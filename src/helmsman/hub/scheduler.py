@@ -125,4 +125,4 @@ class Scheduler:
             await self._shared.task_writer.write()  # the first end is final: that it was stopped is none
             await session.interrupt()
         except HelmsmanError as error:
-            log.warning("task %s, which nobody answered, is not stopped: %s", task_id, error)
+            log.warning("task %s with an unanswered question is not stopped: %s", task_id, error)

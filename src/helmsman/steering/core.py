@@ -314,7 +314,7 @@ class Steering(TurnRunner):
         try:
             await self.interrupt(session.id)
         except HelmsmanError as error:
-            log.warning("a turn that nobody waits for could not be stopped: %s", error)
+            log.warning("a turn without a caller could not be stopped: %s", error)
 
     @takes_turn_options
     async def say(

@@ -289,7 +289,7 @@ class TaskWriter:
         try:
             task = await self.registry(lambda registry: registry.with_key(key))
         except RegistryUnavailable as error:
-            log.warning("nobody can tell whether something was begun with this key: %s", error)
+            log.warning("whether this key is in use is not known: %s", error)
             return None
         return None if task is None else of_agents(task, *agents)
 
