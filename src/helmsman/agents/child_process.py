@@ -17,7 +17,7 @@ import sys
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import anyio
 import anyio.abc
@@ -25,6 +25,7 @@ import anyio.to_thread
 
 from helmsman.agents.supervisor.process import COLOURS
 from helmsman.base.caller_context import for_others, umask_in
+from helmsman.base.concurrency import background_tasks
 from helmsman.base.process_ending import END_SECONDS, end_group, end_processes
 from helmsman.base.processes import CHILD_MARK, KILL, Process, descendants, running_process, with_variable
 from helmsman.base.redaction import redact
@@ -191,3 +192,46 @@ async def open_child(
         with anyio.CancelScope(shield=True):
             await child.end()
             await process.aclose()
+
+
+# --- one command -----------------------------------------------------------------------------------------------------
+
+
+class ProgramOutput(NamedTuple):
+    """Output of a command. The exit code is None after a timeout or too much output."""
+
+    exit_code: int | None
+    stdout: str
+    stderr: str
+    is_cut: bool = False
+
+
+async def run_command(
+    argv: Sequence[str | Path],
+    *,
+    env: Mapping[str, str],
+    cwd: Path,
+    seconds: float,
+    given: bytes = b"",
+    limit: int = 1024 * 1024,
+) -> ProgramOutput:
+    """Run a program to its end. Its time and its output are bounded, and nothing of it is left behind.
+
+    Raises:
+        EngineStartFailed: It cannot be run.
+    """
+    output = bytearray()
+    async with background_tasks() as tasks, open_child(tasks, argv, env=env, cwd=cwd) as child:
+        with anyio.move_on_after(seconds):
+            # A child that has seen enough may close its input before it has read everything.
+            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                await child.stdin.send(given)
+            await child.stdin.aclose()
+            async for chunk in child.stdout:
+                output += chunk
+                if len(output) > limit:
+                    return ProgramOutput(None, "", child.stderr_tail, is_cut=True)
+            await child.wait()
+            await child.stderr_ended()
+            return ProgramOutput(child.exit_code, output.decode("utf-8", "replace"), child.stderr_tail)
+        return ProgramOutput(None, output.decode("utf-8", "replace"), child.stderr_tail)

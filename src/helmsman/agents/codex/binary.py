@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Final, Literal
 import anyio
 import anyio.to_thread
 
+from helmsman.agents.child_process import run_command
 from helmsman.agents.codex.features import Feature, Version
-from helmsman.agents.codex.processes import run_command
 from helmsman.agents.protocol import Capabilities, Capability
 from helmsman.base.caller_context import environment
 from helmsman.base.files import file_lock, replace_file

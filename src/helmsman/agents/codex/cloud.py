@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio.to_thread
 
+from helmsman.agents.child_process import ProgramOutput, run_command
 from helmsman.agents.codex.features import Feature
-from helmsman.agents.codex.processes import ProgramOutput, codex_environment, run_command
+from helmsman.agents.codex.processes import codex_environment
 from helmsman.base.json_values import integer, json_object, mapping, optional_text, text, timestamp
 from helmsman.base.redaction import redact
 from helmsman.errors import (

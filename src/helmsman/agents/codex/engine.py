@@ -23,6 +23,7 @@ import anyio
 import anyio.to_thread
 
 from helmsman.agents.agent_process import StdioTransport, SupervisedTransport, open_stdio
+from helmsman.agents.child_process import run_command
 from helmsman.agents.codex.access import (
     NO_ROOTS,
     Access,
@@ -41,7 +42,6 @@ from helmsman.agents.codex.processes import (
     codex_environment,
     end_commands,
     path_without_tools,
-    run_command,
     start_codex,
     start_failed,
 )

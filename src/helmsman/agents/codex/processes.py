@@ -1,4 +1,4 @@
-"""Environment, PATH and options of Codex processes, start failures, one command, and commands that sessions leave running.
+"""Environment, PATH and options of Codex processes, start failures, and commands that sessions leave running.
 
 Shell snapshots: Codex can run a login shell per thread and reuse its environment for the commands of that thread. A thread
 then waits for the user's profile, and fifty threads run fifty of them; a profile that takes a lock (`pyenv init`) makes them
@@ -15,16 +15,14 @@ import os
 import tomllib
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 import anyio
 import anyio.to_thread
 
-from helmsman.agents.child_process import open_child
 from helmsman.agents.codex.features import Feature
 from helmsman.agents.environment import launch_environment
 from helmsman.base.caller_context import environment
-from helmsman.base.concurrency import background_tasks
 from helmsman.base.config_values import as_toml
 from helmsman.base.process_ending import end_processes
 from helmsman.base.processes import Process, parents_of, running_process
@@ -33,7 +31,7 @@ from helmsman.base.redaction import redact
 from helmsman.errors import EngineLost, EngineStartFailed, EngineTimeout
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Mapping
 
     from helmsman.agents.codex.binary import CodexBinary
     from helmsman.errors import HelmsmanError
@@ -133,49 +131,6 @@ def start_failed(error: HelmsmanError) -> EngineStartFailed:
         exit_code=error.details.get("exit_code"),
         stderr=stderr or None,
     )
-
-
-# --- one command -----------------------------------------------------------------------------------------------------
-
-
-class ProgramOutput(NamedTuple):
-    """Output of a command. The exit code is None after a timeout or too much output."""
-
-    exit_code: int | None
-    stdout: str
-    stderr: str
-    is_cut: bool = False
-
-
-async def run_command(
-    argv: Sequence[str | Path],
-    *,
-    env: Mapping[str, str],
-    cwd: Path,
-    seconds: float,
-    given: bytes = b"",
-    limit: int = 1024 * 1024,
-) -> ProgramOutput:
-    """Run a command of Codex to its end. Its time and its output are bounded, and nothing of it is left behind.
-
-    Raises:
-        EngineStartFailed: It cannot be run.
-    """
-    output = bytearray()
-    async with background_tasks() as tasks, open_child(tasks, argv, env=env, cwd=cwd) as child:
-        with anyio.move_on_after(seconds):
-            # A child that has seen enough may close its input before it has read everything.
-            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-                await child.stdin.send(given)
-            await child.stdin.aclose()
-            async for chunk in child.stdout:
-                output += chunk
-                if len(output) > limit:
-                    return ProgramOutput(None, "", child.stderr_tail, is_cut=True)
-            await child.wait()
-            await child.stderr_ended()
-            return ProgramOutput(child.exit_code, output.decode("utf-8", "replace"), child.stderr_tail)
-        return ProgramOutput(None, output.decode("utf-8", "replace"), child.stderr_tail)
 
 
 # --- shell snapshots -------------------------------------------------------------------------------------------------

@@ -38,7 +38,8 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from helmsman.agents.codex.processes import codex_environment, run_command
+from helmsman.agents.child_process import run_command
+from helmsman.agents.codex.processes import codex_environment
 from helmsman.agents.supervisor.directory import private_directory
 from helmsman.base.programs import reason_of_sessions
 from helmsman.errors import EngineStartFailed, InvalidSetting
