@@ -27,6 +27,11 @@ def config_directory(env: Mapping[str, str]) -> str:
     return _usual(env, "XDG_CONFIG_HOME", ".config")
 
 
+def data_directory(env: Mapping[str, str]) -> str:
+    """Return the directory of programs that Helmsman installs."""
+    return _usual(env, "XDG_DATA_HOME", ".local/share")
+
+
 def usual_state_directory(env: Mapping[str, str]) -> str:
     """Return the default state directory."""
     return _usual(env, "XDG_STATE_HOME", ".local/state")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
+import tomllib
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -10,6 +12,7 @@ import click
 
 from helmsman.base.caller_context import environment
 from helmsman.base.config_values import as_toml, dotted, key_path, pair, read_value
+from helmsman.base.files import replace_file
 from helmsman.base.sanitize import exact, one_line, visible
 from helmsman.cli.command import cli_command, cli_group
 from helmsman.cli.consoles import at_work, echo, settings_of_command
@@ -17,8 +20,9 @@ from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import host
 from helmsman.cli.on_session import with_helmsman
 from helmsman.cli.output import Column, agree, print_json, print_list, print_result, yes_option
-from helmsman.errors import HelmsmanError
+from helmsman.errors import HelmsmanError, InvalidInput
 from helmsman.model.options import DEFAULT_AGENT
+from helmsman.settings import own_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -385,3 +389,58 @@ def _diff(change: ConfigChange) -> Iterator[str]:
             yield f"- {key} = {as_toml(entry['before'])}"
         if "after" in entry:
             yield f"+ {key} = {as_toml(entry['after'])}"
+
+
+# --- Agents of the ACP registry ---------------------------------------------------------------------------------------
+
+_REGISTERED_COLUMNS: Final = (
+    Column("NAME", "cyan"),
+    Column("VERSION"),
+    Column("LICENSE", left_out=1),
+    Column("WHAT", gives_way="at its end", left_out=2),
+)
+
+
+@cli_command(
+    "add",
+    "Install an agent of the ACP registry.",
+    "helmsman agents add",
+    "helmsman agents add codex-acp",
+    group=command,
+)
+@click.argument("name", required=False)
+@yes_option
+def add_command(name: str | None, agreed: bool, as_json: bool) -> int:
+    """Install the agent NAME with npm, and add it to your own helmsman.toml. Without NAME, list them.
+
+    The version and the checksum of the package are those that this Helmsman was made with. Its install scripts are not
+    run. Like every agent of your own, it works in Codex's sandbox.
+    """
+    from helmsman.agents.acp_registry import registered, registry
+
+    if name is None:
+        agents = registry().values()
+        rows = [(one.id, one.version, one.license, one.description) for one in agents]
+        shown = {"agents": [{"name": one.id, "version": one.version, "package": one.package} for one in agents]}
+        print_list(shown, rows, _REGISTERED_COLUMNS, lambda _: rows, nothing="", as_json=as_json)
+        return ExitCode.OK
+    agent, path = registered(name), own_file()
+    content = path.read_text(encoding="utf-8") if path.exists() else ""
+    if agent.id in (tomllib.loads(content).get("agents") or {}):
+        raise InvalidInput(f"{path} has [agents.{agent.id}] already. Remove it first.", parameter="name")
+    what = f"{agent.package} {agent.version} would be installed, and [agents.{agent.id}] added to {path}."
+    agree(
+        f"Install {agent.package} {agent.version}, and add it to {path}?",
+        agreed=agreed,
+        as_json=as_json,
+        otherwise=what,
+    )
+    host().begin_change()
+    with at_work(f"Installing {agent.name}", as_json=as_json):
+        words = agent.install()
+    table = f"[agents.{agent.id}]\ncommand = {json.dumps(words)}\ntitle = {json.dumps(agent.name)}\n"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(path, f"{content.rstrip()}\n\n{table}".lstrip(), mode=0o600)
+    said = f"Installed. Try it: helmsman run --agent {agent.id} --trust-repository"
+    print_result(said, {"agent": agent.id, "version": agent.version, "command": list(words)}, as_json=as_json)
+    return ExitCode.OK

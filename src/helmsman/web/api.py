@@ -203,12 +203,12 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
     POST /api/sessions/{id}/review {instructions} → {sessionId, status} of where it runs, or {nothing: why}
     POST /api/sessions/{id}/steer {message*} → {sessionId, status}
     POST /api/sessions/{id}/rewind {digest*, to, part: both|files|conversation, undo} → the same, done; 409 diff_changed
-        where it is no longer what was shown, cannot_rewind
+        where it no longer is as shown, cannot_rewind
     POST /api/sessions/{id}/questions/{questionId} {answers: [str]*} → {sessionId, status}
         One answer a part: an option, `deny: the reason`, or free text. Already answered: 409 question_not_open with
         {answer?, by?}: the answer and its author.
     POST /api/sessions/{id}/apply {digest*, allowDirty, only: {path: [hunk from 0], or null for the file}} → {repository,
-        files, how: clean|three-way, digest, stat, ended?}: brings what was changed in its worktree into the main tree,
+        files, how: clean|three-way, digest, stat, ended?}: brings the changes of its worktree into the main tree,
         unstaged: all that was shown, or `only` a part of it, or nothing. 409 session_busy, diff_changed,
         dirty_tree {files}, apply_conflict {conflicts, reasons, hunks}
     POST /api/sessions/{id}/discard-part {digest*, only*} → {files}: takes some changes back in its worktree

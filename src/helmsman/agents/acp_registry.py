@@ -1,0 +1,119 @@
+"""Agents of the ACP registry that can be installed by name: a stored copy, with a checksum of each package.
+
+npm checks what it downloads against what its registry says now. The package itself is also checked against the stored
+checksum, so a version that was replaced later is refused. Its dependencies are what npm resolves.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from helmsman.base.caller_context import environment
+from helmsman.base.programs import environment_for, find_program
+from helmsman.base.sanitize import one_line
+from helmsman.base.structs import Value, unpack
+from helmsman.base.user_directories import data_directory
+from helmsman.errors import HelmsmanError, InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_FILE: Final = Path(__file__).with_name("acp_registry.json")
+_SECONDS: Final = 600
+_QUIET: Final = ("--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error")
+
+
+class NotInstalled(HelmsmanError):
+    """Package cannot be installed, or is not the one of the registry."""
+
+    code = "not_installed"
+
+
+class RegisteredAgent(Value, frozen=True, kw_only=True):
+    """Agent in the registry. `integrity` is the checksum of its package, as npm writes it."""
+
+    id: str
+    name: str
+    description: str
+    license: str
+    package: str
+    version: str
+    program: str
+    integrity: str
+    args: tuple[str, ...] = ()
+
+    def install(self) -> tuple[str, ...]:
+        """Install the agent in the user's data directory, and return its command. Blocks.
+
+        Sandboxes hide the state directory, so it cannot be there.
+
+        Raises:
+            NotInstalled: There is no npm, it fails, or the package has another checksum.
+        """
+        npm = find_program("npm")
+        if npm is None:
+            raise NotInstalled("There is no npm on PATH. Install Node.js first.")
+        folder = Path(data_directory(environment()), "agents", f"{self.id}-{self.version}")
+        with tempfile.TemporaryDirectory() as scratch:
+            _run(npm, "pack", f"{self.package}@{self.version}", *_QUIET, where=Path(scratch))
+            (packed,) = Path(scratch).glob("*.tgz")
+            digest = base64.b64encode(hashlib.sha512(packed.read_bytes()).digest()).decode()
+            if f"sha512-{digest}" != self.integrity:
+                raise NotInstalled(
+                    f"{self.package} {self.version} is not the package of the registry. It was left out."
+                )
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "package.json").write_text('{"private": true}\n', encoding="utf-8")
+            _run(npm, "install", "--omit=dev", *_QUIET, str(packed), where=folder)
+        program = folder / "node_modules" / ".bin" / self.program
+        if not program.exists():
+            raise NotInstalled(f"{self.package} {self.version} has no program {self.program}.")
+        return (str(program), *self.args)
+
+
+def registry() -> Mapping[str, RegisteredAgent]:
+    """Return the agents of the registry, by id."""
+    found = unpack(json.loads(_FILE.read_bytes())["agents"], list[RegisteredAgent])
+    return {agent.id: agent for agent in found}
+
+
+def registered(name: str) -> RegisteredAgent:
+    """Return an agent of the registry.
+
+    Raises:
+        InvalidInput: There is none of this name.
+    """
+    known = registry()
+    if name not in known:
+        raise InvalidInput(f"The registry has no {name!r}. Use one of: {', '.join(known)}.", parameter="name")
+    return known[name]
+
+
+def _run(*command: str, where: Path) -> None:
+    """Run npm outside of any project.
+
+    Raises:
+        NotInstalled: It fails, or takes too long.
+    """
+    try:
+        done = subprocess.run(
+            command,
+            cwd=where,
+            env=environment_for(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NotInstalled(f"npm does not answer: {one_line(str(error))[:300]}") from None
+    if done.returncode != 0:
+        raise NotInstalled(f"npm fails: {one_line(done.stderr or done.stdout)[:300]}")
