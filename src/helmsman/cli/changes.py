@@ -205,7 +205,7 @@ def diff_command(session: str, only_stat: bool, as_json: bool) -> None:
 
     SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
     directory, or the id of a task. What a worktree session changed is known exactly. For any other session it is what
-    its last turn edited or, if that is not known, everything uncommitted in its directory, whoever changed it; a line
+    its last turn edited or, if that is not known, everything uncommitted in its directory, by any program; a line
     on stderr says which. On a terminal it goes through your git pager; anywhere else it is exact to the byte, for `git
     apply`.
     """
@@ -429,7 +429,7 @@ _NOTHING_LEFT: Final = "No worktree is left over. `helmsman session worktrees` l
 def worktrees_command(as_json: bool) -> None:
     """List the git worktrees that sessions work in, oldest first.
 
-    A process that ends leaves its worktrees, because they may contain work that nobody has looked at. Look with
+    A process that ends leaves its worktrees, because they may contain work that you have not seen. Look with
     `helmsman diff`, then `helmsman apply` or `helmsman session discard`; or prune those without changes.
     """
     found = with_helmsman(lambda helm: helm.extras.changes.worktrees())
@@ -443,7 +443,7 @@ def worktrees_command(as_json: bool) -> None:
 
 @cli_command("leftovers", "List leftover worktrees.", "helmsman session worktrees leftovers", group=worktrees_command)
 def _leftovers(as_json: bool) -> None:
-    """List the worktrees whose process is gone, with what was changed in each."""
+    """List the worktrees of ended processes, with the changes in each."""
     from helmsman.shapes.rendering import fields_as_dict
 
     found = with_helmsman(lambda helm: helm.extras.changes.leftovers())

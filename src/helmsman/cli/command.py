@@ -100,7 +100,7 @@ def cli_command(
 
 
 def cli_noun(name: str, short_help: str, help: str, *examples: str, modules: Mapping[str, str]) -> Commands:  # noqa: A002
-    """Make a group that does nothing by itself: it shows its help if no subcommand is given."""
+    """Make a group that only shows its help if no subcommand is given."""
     return Commands(name, short_help=short_help, help=help, epilog=_epilog(examples), modules=modules)
 
 

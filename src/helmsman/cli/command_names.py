@@ -91,7 +91,7 @@ _CONTINUES = frozenset(("resume", "continue"))
 
 
 def expanded(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments with a word that stands for a command replaced by that command."""
+    """Return the arguments with an alias replaced by its command."""
     word, rest = (arguments[0], list(arguments[1:])) if arguments else ("", [])
     if word == _HELP:
         return [*expanded(rest), "--help"]

@@ -296,7 +296,7 @@ def _add_host(name: str, address: str, program: str, no_check: bool, as_json: bo
     """Add a machine under a NAME. ADDRESS is ssh://HOST, ssh://USER@HOST or ssh://USER@HOST:PORT.
 
     Your own ssh configuration applies, so HOST may be one of its names. The login must work without a prompt: with a key.
-    The machine is checked at once (`helmsman config hosts check`), and added if Helmsman answers there.
+    The machine is checked immediately (`helmsman config hosts check`), and added if Helmsman answers there.
     """
     try:
         host = checked_host(name, address, program)
@@ -499,9 +499,9 @@ _READERS: Final = {
 def _add_channel(
     way: str, target: tuple[str, ...], name: str | None, server: str | None, agreed: bool, as_json: bool
 ) -> int:
-    """Add a way to your own helmsman.toml, and send a test by it. What is written is shown first.
+    """Add a way to your own helmsman.toml, and send a test by it. The entry is shown first.
 
-    WAY is desktop, ntfy (TARGET: a topic; without one a name is made that nobody guesses), webhook (TARGET: an https
+    WAY is desktop, ntfy (TARGET: a topic; without one a random name is made), webhook (TARGET: an https
     address) or command (TARGET: a program and its arguments, which gets JSON on stdin).
     """
     entry = _entry(way, target, name, server)

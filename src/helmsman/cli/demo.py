@@ -106,7 +106,7 @@ async def _demo(agent: str, scratch: Path, auto: bool, as_json: bool) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """Agent in its scratch directory: its name with version, options of the step, and what is to be known about its sandbox.
+    """Agent in its scratch directory: its name with version, options of the step, and a remark about its sandbox.
 
     `use_model` lets it use the scripted model, and returns variables for it.
     """

@@ -33,7 +33,7 @@ _MARKS = {"ok": ("✓", "green"), "absent": ("-", "dim"), "warning": ("!", "yell
 def command(verbose: bool, as_json: bool) -> int:
     """Check the Codex on this machine and what it needs: a real handshake, account, sandbox, directories.
 
-    What is fine is one line each. What is wrong comes last, with the fix, and the exit code is then 1.
+    Passed checks take one line each. Failed ones come last, with the fix, and the exit code is then 1.
     """
     import anyio
 

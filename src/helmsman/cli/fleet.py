@@ -65,7 +65,7 @@ def fleet_url() -> str:
     itself=None,
 )
 def command(as_json: bool) -> None:
-    """Several machines as one: `fleet init` once, `fleet worker` on each machine, HELMSMAN_FLEET_URL for everybody."""
+    """Several machines as one: `fleet init` once, `fleet worker` on each machine, HELMSMAN_FLEET_URL on every client."""
     click.echo(click.get_current_context().get_help())
 
 
@@ -156,7 +156,7 @@ def _drain(machine: str, as_json: bool) -> int:
 def _budget(amounts: tuple[str, ...], as_json: bool) -> int:
     """Show what all machines of the fleet together may spend, or set it. KEY is as in [budget]; `none` removes an amount.
 
-    When one is used up, whoever answers the fleet's questions is asked. Days are those of UTC.
+    When one is used up, the fleet asks a question. Days are those of UTC.
     """
     given = dict(amount.partition("=")[::2] for amount in amounts)
 

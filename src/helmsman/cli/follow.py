@@ -493,7 +493,7 @@ _LEAVES: Final = frozenset(("quit", "exit", "q"))
 _WORDS: Final = frozenset(("exit", "quit", "/exit", "/quit", "/q", ":q"))
 _MOST_FILES: Final = 20_000
 _MOST_OFFERED: Final = 50
-_FILES_SECONDS: Final = 30.0  # a list of files is used so long
+_FILES_SECONDS: Final = 30.0  # maximum age of the list of files
 
 
 class PromptCommands:

@@ -62,7 +62,7 @@ _ANSWER_KEYS: Final = {"a": APPROVE, "s": APPROVE_SESSION, "d": DENY}
 
 @dataclass
 class _View:
-    """What is on the screen."""
+    """State of the screen."""
 
     sessions: list[dict[str, Any]] = field(default_factory=list)
     chosen: str | None = None
@@ -70,7 +70,7 @@ class _View:
     asked: str | None = None  # the question on the screen
     asked_since: float = 0.0
     is_whole: bool = True  # whether all of the question is on the screen
-    mode: str = ""  # what is typed: "search", "new", or nothing
+    mode: str = ""  # purpose of the typed text: "search", "new", or none
     hint: str = ""
     hint_until: float = 0.0
     stops_until: float = 0.0
@@ -151,7 +151,7 @@ class FullScreen:
 
     @property
     def _shown(self) -> list[dict[str, Any]]:
-        """The sessions that match what is searched for."""
+        """Sessions that match the search."""
         if self._view.mode != "search" or not self._typed.text:
             return self._view.sessions
         lines = [PickerLine(one, short_id(one["sessionId"]), _title(one)) for one in self._view.sessions]

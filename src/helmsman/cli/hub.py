@@ -63,7 +63,7 @@ _POLL_SECONDS: Final = 0.25
 def command(as_json: bool) -> None:
     """Look at the hub: the process that holds all sessions, one for each user and state directory.
 
-    It starts with the first client and ends by itself when nobody is connected and nothing runs (HELMSMAN_HUB_IDLE_MS).
+    It starts with the first client and ends when no client is connected and nothing runs (HELMSMAN_HUB_IDLE_MS).
     Clients do not notice when it ends: the next one continues where it left off.
     """
     from helmsman.agents.registry import engine_overviews
@@ -120,7 +120,7 @@ def _run() -> None:
 def _install(agreed: bool, as_json: bool) -> None:
     """Start the hub with the machine, as your own service (systemd on Linux, launchd on macOS).
 
-    What is written is shown first. Schedules then run after a restart without any client.
+    The file is shown first. Schedules then run after a restart without any client.
     """
     from helmsman.cli.hub import service_of
 
@@ -406,8 +406,8 @@ _FIELDS: Final = ("id", "version", "status", "running", "waiting", "pid", "start
 def engines_command(as_json: bool) -> None:
     """List and stop the engines that keep working after the process that started them has ended.
 
-    One Codex engine holds all its sessions, an engine of another agent holds one. An engine that nobody uses and that runs
-    nothing ends by itself after HELMSMAN_ENGINE_IDLE_MS (15 minutes).
+    One Codex engine holds all its sessions, an engine of another agent holds one. An idle engine without
+    clients ends after HELMSMAN_ENGINE_IDLE_MS (15 minutes).
     """
     from helmsman.agents.registry import engine_overviews
 

@@ -296,7 +296,7 @@ def _plugin(
 
 
 def _plugin_notes(program: Client, around: ClientPlatform) -> list[str]:
-    """Return how to go on, and the entries that would offer the same tools twice."""
+    """Return the next steps, and the entries that would offer the same tools twice."""
     from helmsman.clients.entries import OwnEntry
 
     files = read_files(locations_of(program, None, around))

@@ -1,4 +1,4 @@
-"""Commands of jobs whose outcome is verified: debug, refactor, test; and how they are shown."""
+"""Commands of jobs with a verified outcome: debug, refactor, test; and how they are shown."""
 
 from __future__ import annotations
 

@@ -232,7 +232,7 @@ def _drafted(shown: ToCommit, *, as_json: bool, agreed: bool) -> str:
 
 
 async def _draft(helm: Helmsman, shown: ToCommit) -> str:
-    """Let the agent write the message in a fork of the session; without one, use what is known of the session."""
+    """Let the agent write the message in a fork of the session; without one, use the facts of the session."""
     from helmsman.step import run_step
 
     try:

@@ -1,6 +1,6 @@
 """Renders the output of commands that only ask, for thin clients (`helmsman.cli.thin`).
 
-The hub has all modules in memory, so it answers in a tenth of the time that a process of its own would need. A rendering
+The hub has all modules in memory, so it answers in a tenth of the time that a separate process would need. A rendering
 reads: as soon as a command is about to change something, or needs the user's terminal, the client runs it in its own
 process. Output goes into the response; the environment, directory and terminal are those of the client.
 """
@@ -114,7 +114,7 @@ class TextRenderer:
                 if error.go_to is None:
                     return JSONResponse(_OWN_PROCESS)
                 return Response(json.dumps({"stateDirectory": str(error.go_to)}), 409, media_type="application/json")
-            # The headers are sent at once: a client that gets none takes the hub for stuck.
+            # The headers are sent immediately: a client that gets none takes the hub for stuck.
             return StreamingResponse(self._text(asked), media_type="application/json")
 
     def _needs_own_process(self, asked: TextInput) -> bool:

@@ -166,7 +166,7 @@ def _serve_http(settings: Settings, flags: Mapping[str, object], options: HttpOp
 
 
 async def _serve_stdio(settings: Settings) -> int:
-    import helmsman.service  # noqa: F401 - what is imported by now is never looked at again when garbage is collected
+    import helmsman.service  # noqa: F401 - modules imported before gc.freeze are never scanned again
     from helmsman.mcp.stdio import serve_stdio
 
     gc.freeze()
@@ -322,7 +322,7 @@ def acp_command() -> int:
     """Be one agent for an editor or another ACP client: it starts the command, and talks over standard input and output.
 
     Every session of every agent can be listed, loaded and continued there, and its questions are asked there too.
-    Sessions go on in the hub when the editor quits.
+    Sessions continue in the hub when the editor quits.
     """
     import asyncio
 

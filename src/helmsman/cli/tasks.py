@@ -179,7 +179,7 @@ def _wait(reference: str, timeout: float | None, as_json: bool) -> int:
 def _submit(
     prompt: str, environment: str | None, attempts: int, branch: str | None, directory: str, as_json: bool
 ) -> int:
-    """Hand a task to the Codex cloud, where it runs by itself; PROMPT `-` reads it from stdin.
+    """Hand a task to the Codex cloud, where it runs without this machine; PROMPT `-` reads it from stdin.
 
     Returns when the cloud has it, with its id, its alias and the address of its page.
     """

@@ -120,7 +120,7 @@ class JsonFile:
 
     @cached_property
     def _bare(self) -> str:
-        """Text with blanks in the place of comments and of the mark at its beginning."""
+        """Text with its comments and byte order mark replaced by blanks."""
         text = self.text.replace("\ufeff", " ", 1) if self.text.startswith("\ufeff") else self.text
         return _blanked(text, _COMMENT) if self.comments else text
 

@@ -250,7 +250,7 @@ async def is_agreed(console: Console, keyboard: Keyboard, question: str) -> bool
     keyboard.listen()
     about, stop, asked = f"{question} [y/N]".rpartition(". ")
     width = max(1, console.width - _ROOM)
-    if stop and len(about) + len(asked) > width:  # what is asked keeps a line of its own
+    if stop and len(about) + len(asked) > width:  # the question keeps its own line
         console.print(f"{about}.", style="bold")
     else:
         asked = f"{about}{stop}{asked}"

@@ -1,7 +1,7 @@
 r"""Line editor on prompt_toolkit, which reads and edits but draws nothing.
 
 The owner of the screen displays the text. Ctrl-\ and Ctrl-Z remain signals. Ctrl-C becomes one when its turn comes: the
-terminal itself would drop what was typed just before it. Input for one line never ends up in another. Imported only for
+terminal itself would drop the keys just before it. Input for one line never ends up in another. Imported only for
 interactive input.
 """
 
@@ -175,7 +175,7 @@ class LineEditor:
 
     def _bound(self, keys: Sequence[Key]) -> KeyBindings:
         bindings = KeyBindings()
-        bindings.add("c-c")(lambda _: os.kill(os.getpid(), signal.SIGINT))  # in order with what was typed before
+        bindings.add("c-c")(lambda _: os.kill(os.getpid(), signal.SIGINT))  # in order with earlier keys
         is_empty = Condition(lambda: not self._buffer.text)
 
         @bindings.add("escape", "enter")
