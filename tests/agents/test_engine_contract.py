@@ -1,24 +1,22 @@
-"""What every engine promises (`helmsman.agents.protocol`), shown on each: Codex's, that of the Agent Client Protocol on an
-agent that is played, and one made of nothing but the promises."""
+"""What every engine promises (`helmsman.agents.protocol`), shown on each: Codex's, Claude Code's, that of the Agent Client
+Protocol on an agent that is played and on the real ones, and one made of nothing but the promises."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
 
-from helmsman import Session, Settings, load_settings
-from helmsman.agents.acp.agent import AcpAgent
+from helmsman import load_settings
+from helmsman.agents.acp.agent import KNOWN, AcpAgent
 from helmsman.agents.acp.profile import OwnAgent
 from helmsman.agents.claude.agent import ClaudeAgent
 from helmsman.agents.codex.agent import CodexAgent
-from helmsman.agents.protocol import Agent, Capability, Engine
+from helmsman.agents.protocol import Capability
 from helmsman.agents.supervisor.client import Owner
 from helmsman.agents.supervisor.records import read_records
 from helmsman.agents.supervisor.records import read_records as kept_records
@@ -38,17 +36,28 @@ from helmsman.model.inputs import turn_input
 from helmsman.model.options import ReviewTarget, SessionOptions, TurnInput
 from helmsman.model.questions import Prompt, Question
 from helmsman.service import HelmsmanService
-from helmsman.testing import CodexHome, ScriptedModel, always, say
+from helmsman.settings import ConfigFile
+from helmsman.testing import always, say
 from helmsman.testing.binaries import codex_version, codex_versions
 from helmsman.testing.fake_acp_agent import FakeAcpAgent, says, waits
-from helmsman.testing.home import HomeTemplates
 from tests.claude import claude_binary, claude_environment
 from tests.engines import start_turn
 from tests.played import PlayedAgent, PlayedEngine
+from tests.real_agents import NAMES, real_agent
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+    from pathlib import Path
+
+    from helmsman import Session, Settings
+    from helmsman.agents.protocol import Agent, Engine
+    from helmsman.testing import CodexHome, ScriptedModel
+    from helmsman.testing.home import HomeTemplates
 
 pytestmark = pytest.mark.anyio
 
-SECONDS = 30
+SECONDS = 120
+"""Timeout of a step: OpenCode starts slowly, and Gemini loads no session in the minute of its creation."""
 NOWHERE = "0199a0f2-0000-7000-8000-00000000dead"
 
 
@@ -98,7 +107,7 @@ class Stage:
 
     @asynccontextmanager
     async def helm(self) -> AsyncIterator[HelmsmanService]:
-        brought = [self.agent] if isinstance(self.agent, PlayedAgent | AcpAgent) else []
+        brought = [self.agent] if isinstance(self.agent, PlayedAgent | AcpAgent) and not self.settings.files else []
         async with HelmsmanService(self.settings, env=self.env, agents=brought) as helm:
             yield helm
 
@@ -117,7 +126,12 @@ class Stage:
             engine.end("completed")
 
 
-@pytest.fixture(params=["app-server", "exec", "played", "on a pipe", "acp", "claude"])
+@pytest.fixture(
+    params=[
+        *("app-server", "exec", "played", "on a pipe", "acp", "claude"),
+        *(pytest.param(name, marks=[pytest.mark.rare, pytest.mark.timeout(900)]) for name in NAMES),
+    ]
+)
 def stage(
     request: pytest.FixtureRequest,
     settings: Settings,
@@ -146,6 +160,9 @@ def stage(
     if request.param == "claude":
         yield from _claude_stage(codex_home, model, git_repo, tmp_path)
         return
+    if request.param in NAMES:
+        yield from _real_stage(request.param, model, git_repo, tmp_path)
+        return
     if request.param != "on a pipe":
         yield Stage(CodexAgent(), replace(settings, engine=request.param), codex_home.env, git_repo, model)
         return
@@ -167,6 +184,18 @@ def _claude_stage(codex_home: CodexHome, model: ScriptedModel, git_repo: Path, t
     env = codex_home.env | claude_environment(model, tmp_path / "claude")
     settings = load_settings({"claude_path": str(claude), "detach": True}, env, tmp_path)
     yield Stage(ClaudeAgent(Owner(1)), settings, env, git_repo, model, unenforced=True)
+    _end_kept(settings)
+
+
+def _real_stage(name: str, model: ScriptedModel, git_repo: Path, tmp_path: Path) -> Iterator[Stage]:
+    """An agent of the Agent Client Protocol, in supervisors."""
+    real = real_agent(name, tmp_path / "home", model)
+    profile = next(profile for profile in KNOWN if profile.name == name)
+    env = real.env | {"HELMSMAN_STATE_DIR": str(tmp_path / "state")}
+    named = ConfigFile(tmp_path / "helmsman.toml", {"agents": {name: {"command": [*real.command]}}}, trusted=True)
+    settings = replace(load_settings({"detach": True}, env, tmp_path), files=(named,))
+    model.otherwise(lambda _request: say("done"))
+    yield Stage(AcpAgent(profile, real.command, Owner(1)), settings, env, git_repo, model, unenforced=True)
     _end_kept(settings)
 
 
