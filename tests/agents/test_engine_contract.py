@@ -4,19 +4,21 @@ Protocol on an agent that is played and on the real ones, and one made of nothin
 from __future__ import annotations
 
 import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
-from helmsman import load_settings
+from helmsman import Session, Settings, load_settings
 from helmsman.agents.acp.agent import KNOWN, AcpAgent
 from helmsman.agents.acp.profile import OwnAgent
 from helmsman.agents.claude.agent import ClaudeAgent
 from helmsman.agents.codex.agent import CodexAgent
-from helmsman.agents.protocol import Capability
+from helmsman.agents.protocol import Agent, Capability, Engine
 from helmsman.agents.supervisor.client import Owner
 from helmsman.agents.supervisor.records import read_records
 from helmsman.agents.supervisor.records import read_records as kept_records
@@ -37,22 +39,14 @@ from helmsman.model.options import ReviewTarget, SessionOptions, TurnInput
 from helmsman.model.questions import Prompt, Question
 from helmsman.service import HelmsmanService
 from helmsman.settings import ConfigFile
-from helmsman.testing import always, say
+from helmsman.testing import CodexHome, ScriptedModel, always, say
 from helmsman.testing.binaries import codex_version, codex_versions
 from helmsman.testing.fake_acp_agent import FakeAcpAgent, says, waits
+from helmsman.testing.home import HomeTemplates
 from tests.claude import claude_binary, claude_environment
 from tests.engines import start_turn
 from tests.played import PlayedAgent, PlayedEngine
 from tests.real_agents import NAMES, real_agent
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-    from pathlib import Path
-
-    from helmsman import Session, Settings
-    from helmsman.agents.protocol import Agent, Engine
-    from helmsman.testing import CodexHome, ScriptedModel
-    from helmsman.testing.home import HomeTemplates
 
 pytestmark = pytest.mark.anyio
 
