@@ -35,7 +35,6 @@ class Copilot(Profile):
     program = "copilot"
     arguments = ("--acp",)
     install = "npm install -g @github/copilot"
-    has_history = True
     asking_mode = "https://agentclientprotocol.com/protocol/session-modes#agent"
     reading_mode = None
     memory = ()

@@ -69,7 +69,6 @@ class Gemini(Profile):
     program = "gemini"
     arguments = ("--acp",)
     install = "npm install -g @google/gemini-cli"
-    has_history = True
     asking_mode = "default"
     reading_mode = "plan"
     model_by = "set_model"

@@ -41,7 +41,6 @@ class OpenCode(Profile):
     program = "opencode"
     arguments = ("acp",)
     install = "npm install -g opencode-ai"
-    has_history = True
     asking_mode = "build"
     reading_mode = None
     memory = ()

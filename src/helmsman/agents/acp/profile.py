@@ -102,10 +102,6 @@ class Profile(ABC):
     """True if it may run commands or change files without asking, such as harmless ones. Others are stopped when they do."""
     tells_later: bool = False
     """True if the agent asks about a call before it reports the tool's input."""
-    has_history: bool = False
-    """True if `reader` reads its sessions."""
-    moves: bool = False
-    """True if `transcripts` can carry its sessions to another machine."""
     writable: tuple[Path, ...] = ()
     """Paths that it may write in a sandbox, besides those of the session and the shared parts of its home."""
 
@@ -333,11 +329,11 @@ class Profile(ABC):
             can.add(Capability.STEER)
         if self.model_by != "nothing":
             can.add(Capability.MODEL)
-        if self.has_history:
+        if type(self).reader is not Profile.reader:
             can.add(Capability.HISTORY)
         if self.counting != "nothing":
             can.add(Capability.USAGE)
-        if self.moves:
+        if type(self).transcripts is not Profile.transcripts:
             can.add(Capability.MOVE)
         return frozenset(can)
 

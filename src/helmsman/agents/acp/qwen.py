@@ -42,14 +42,12 @@ class Qwen(Profile):
     program = "qwen"
     arguments = ("--acp",)
     install = "npm install -g @qwen-code/qwen-code"
-    has_history = True
     asking_mode = "default"
     reading_mode = "plan"
     model_by = "set_model"
     steering = "when asked"
     counting = "turn"
     runs_repository_files = False
-    moves = True
     variables = ("DASHSCOPE_*", "OPENAI_*", "QWEN_*", "*_API_KEY")  # its settings name the variable of each provider
 
     _SETTINGS = "QWEN_CODE_SYSTEM_SETTINGS_PATH"
