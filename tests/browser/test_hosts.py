@@ -163,7 +163,7 @@ class Liar:
     is_connected = True
     is_lost = False
 
-    async def page(self, _method: str, path: str, _query: str, _body: str) -> tuple[int, Any]:
+    async def page(self, _method: str, target: str, _body: bytes) -> tuple[int, bytes]:
         session = {
             "sessionId": "a/../../b",
             "summary": _INJECTED,
@@ -184,10 +184,15 @@ class Liar:
             "/api/overview": {"directories": [7, _INJECTED], "running": _INJECTED, "version": _INJECTED},
             "/api/agents": {"agents": 7},
         }
-        return 200, told.get(path, {})
+        return 200, json.dumps(told.get(target.partition("?")[0], {})).encode()
 
-    async def page_changes(self, _last: str | None) -> Any:
-        return {"id": "x", "resumed": True, "changes": [{"sessionId": "a", "kinds": ["status", "nonsense"]}]}
+    @asynccontextmanager
+    async def page_changes(self, _target: str, _last: str | None) -> AsyncIterator[Liar]:
+        yield self
+
+    async def next(self) -> tuple[str, str, str]:
+        """Return an event of the stream of changes."""
+        return "changes", json.dumps({"changes": [{"sessionId": "a", "kinds": ["status", "nonsense"]}]}), "x\r\ny"
 
     async def close(self) -> None:
         pass

@@ -6,7 +6,7 @@ import logging
 import math
 import os
 from contextlib import suppress
-from socket import recv_fds, send_fds
+from socket import recv_fds
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -35,8 +35,6 @@ class Connection:
         self._news = anyio.Event()
         self._progress = anyio.Event()
         self.is_gone = False
-        self.is_too_long = False
-        """True if a line was longer than its reader accepts."""
         self.descriptors: list[int] = []
         """Descriptors that the client has handed over, in order. The code that takes one closes it."""
 
@@ -69,7 +67,6 @@ class Connection:
         while (end := self._read.find(b"\n", searched)) < 0:
             searched = len(self._read)
             if searched > most:
-                self.is_too_long = True
                 return None
             while self.is_full:
                 await self.progress()
@@ -155,11 +152,6 @@ class Connection:
         """Wait until all is written, or the client is gone."""
         while self._waiting and not self.is_gone:
             await self.progress()
-
-    def hand_over(self, descriptors: list[int]) -> None:
-        """Pass these descriptors to the client, after the queued lines."""
-        with suppress(OSError):
-            send_fds(self._socket, [self._waiting + b"y"], descriptors)
 
     def last_word(self, line: bytes) -> None:
         """Say something as far as it goes without waiting, behind what waits: the process ends."""

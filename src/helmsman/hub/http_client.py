@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
 _CHUNK_BYTES: Final = 256 * 1024
-_MOST_CONNECTIONS: Final = 8
-"""Number of requests of one program that are under way together. Each is answered at once; streams are not counted."""
+_MOST_CONNECTIONS: Final = 32
+"""Number of requests of one program that are under way together, without streams."""
 _OK: Final = 200
 
 

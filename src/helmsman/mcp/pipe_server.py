@@ -35,7 +35,6 @@ from helmsman.base.concurrency import background_tasks
 from helmsman.base.processes import Process, running_process
 from helmsman.base.sanitize import visible
 from helmsman.errors import HelmsmanError
-from helmsman.hub.hello import environment_in, in_hex, text_in, texts_in
 from helmsman.hub.process import NotServed
 from helmsman.mcp.current_call import ATTACH, NumberedCall, current_call, current_form
 from helmsman.mcp.messages import NoMessage, duplicate_error, parse_message
@@ -70,14 +69,29 @@ _SETTINGS: Final = {"-m": "default_model", "--model": "default_model", "--profil
 """Flags that are not called as the setting they are for."""
 
 
+def _text_in(field: str) -> str:
+    """Decode a text, which may be a path that is not UTF-8."""
+    return os.fsdecode(bytes.fromhex(field))
+
+
+def _texts_in(field: str) -> list[str]:
+    return [_text_in(one) for one in field.split(",") if one]
+
+
+def _in_hex(text: str) -> bytes:
+    """Encode a text for an answer."""
+    return os.fsencode(text).hex().encode()
+
+
 class _Hello:
     def __init__(self, fields: list[str]) -> None:
         self.version, self.pipe, pid, directory, flags, environment, forms, *_ = fields
         self.pid = int(pid)
-        self.directory = Path(text_in(directory))
-        self.flags = _flags(texts_in(flags))
-        self.environment = environment_in(environment)
-        self.forms = texts_in(forms)
+        self.directory = Path(_text_in(directory))
+        self.flags = _flags(_texts_in(flags))
+        pairs = (text.partition("=") for text in _texts_in(environment))
+        self.environment = {name: value for name, _, value in pairs}
+        self.forms = _texts_in(forms)
 
 
 def _flags(words: list[str]) -> dict[str, object]:
@@ -101,14 +115,14 @@ def _flags(words: list[str]) -> dict[str, object]:
 def _settings(hub: Hub, hello: _Hello, refused: str | None) -> Settings | bytes:
     """Return the settings of a pipe, or the frame that refuses it."""
     if refused is not None:
-        return b"s\t" + in_hex(refused)
+        return b"s\t" + _in_hex(refused)
     try:
         settings = load_settings(hello.flags, hello.environment, hello.directory)
         hub.admit(settings)
     except HelmsmanError as error:
-        return b"x\t%d\t%b" % (_USAGE, in_hex(f"Error: {visible(error.message)}"))
+        return b"x\t%d\t%b" % (_USAGE, _in_hex(f"Error: {visible(error.message)}"))
     except NotServed as error:
-        return b"s\t" + in_hex(error.why) if error.go_to is None else b"g\t" + in_hex(str(error.go_to))
+        return b"s\t" + _in_hex(error.why) if error.go_to is None else b"g\t" + _in_hex(str(error.go_to))
     return settings
 
 
