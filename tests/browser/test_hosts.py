@@ -13,9 +13,10 @@ from typing import Any
 import anyio
 import pytest
 
-from helmsman import Helmsman, load_settings
+from helmsman import load_settings
 from helmsman.agents.acp.agent import AcpAgent
 from helmsman.agents.acp.profile import OwnAgent
+from helmsman.service import HelmsmanService
 from helmsman.testing import ScriptedModel, add, make_repository, patch, run, say
 from helmsman.testing.fake_acp_agent import FakeAcpAgent, says, waits
 from tests.browser.chromium import SECONDS, Page
@@ -33,13 +34,13 @@ pytestmark = [
 
 
 @pytest.fixture
-async def helm(known: Place, tmp_path: Path) -> AsyncIterator[Helmsman]:
+async def helm(known: Place, tmp_path: Path) -> AsyncIterator[HelmsmanService]:
     """This machine with its own agent; the other one has Codex."""
     mine = FakeAcpAgent(tmp_path / "mine")
     mine.on("local", says("At it."), waits())
     own = AcpAgent(OwnAgent("mine", "My agent", mode="ask", runs_repository_files=False), tuple(mine.command))
     settings = load_settings({"detach": False}, known.env, tmp_path)
-    async with Helmsman(settings, env=known.env, agents=(own,), inside=True) as helm:
+    async with HelmsmanService(settings, env=known.env, agents=(own,)) as helm:
         yield helm
 
 
@@ -57,7 +58,7 @@ async def choose(page: Page, select: str, value: str) -> None:
 
 
 @asynccontextmanager
-async def lost(known: Place, helm: Helmsman) -> AsyncIterator[None]:
+async def lost(known: Place, helm: HelmsmanService) -> AsyncIterator[None]:
     """The line to the other machine breaks, and is not found again while the block runs."""
     ssh = Path(known.env["PATH"].partition(os.pathsep)[0]) / "ssh"
     aside = ssh.rename(ssh.with_name("aside"))
@@ -69,7 +70,7 @@ async def lost(known: Place, helm: Helmsman) -> AsyncIterator[None]:
 
 
 async def test_work_on_another_machine_is_begun_answered_reviewed_and_applied(
-    page: Page, helm: Helmsman, known: Place, place: Place, model: ScriptedModel, tmp_path: Path
+    page: Page, helm: HelmsmanService, known: Place, place: Place, model: ScriptedModel, tmp_path: Path
 ) -> None:
     repository, local = make_repository(tmp_path / "shop"), tmp_path / "local"
     local.mkdir()  # no ssh is taken from where a session may write
@@ -199,7 +200,7 @@ class Liar:
 
 
 @pytest.fixture
-def liar(helm: Helmsman, monkeypatch: pytest.MonkeyPatch) -> Liar:
+def liar(helm: HelmsmanService, monkeypatch: pytest.MonkeyPatch) -> Liar:
     liar = Liar()
 
     async def get(_name: str) -> Liar:
@@ -211,7 +212,7 @@ def liar(helm: Helmsman, monkeypatch: pytest.MonkeyPatch) -> Liar:
 
 
 async def test_what_a_hostile_machine_says_is_only_text_and_takes_nothing_along(
-    liar: Liar, page: Page, helm: Helmsman, tmp_path: Path
+    liar: Liar, page: Page, helm: HelmsmanService, tmp_path: Path
 ) -> None:
     await page.until_text(".row .host", NAME)
     await page.until_text(".question .where", NAME)

@@ -48,7 +48,7 @@ async def test_questions_there_are_shown_and_answered_here_by_the_id_that_is_sho
     repository = make_repository(tmp_path / "shop")
     model.on("fix it", run("touch /tmp", escalate="please"), patch(add("fixed.txt", "fixed\n")), say("Done."))
     model.on("And then?", say("Nothing."))
-    begin = ("start", "fix it", "-C", str(repository), "--worktree", "--full-auto")
+    begin = ("run", "--detach", "fix it", "-C", str(repository), "--worktree", "--full-auto")
     started = await done(whole("--host", NAME, *begin), known)
     assert f"helmsman watch {NAME}:" in started.stderr
     with anyio.fail_after(SECONDS):

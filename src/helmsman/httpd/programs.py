@@ -21,20 +21,21 @@ import logging
 import os
 import secrets
 import time
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
+import anyio.to_thread
 from starlette.responses import Response
-from starlette.routing import Route, Router
+from starlette.routing import Mount, Route, Router
 
 from helmsman._version import __version__
 from helmsman.base.caller_context import CallerContext
 from helmsman.base.clients import McpClient
-from helmsman.base.concurrency import background_tasks
+from helmsman.base.concurrency import OnceEach, background_tasks
 from helmsman.base.json_values import json_object
 from helmsman.base.processes import Process, running_process
 from helmsman.base.structs import unpack_if_valid
@@ -43,7 +44,7 @@ from helmsman.errors import HelmsmanError, RegistryUnavailable
 from helmsman.httpd.operation_routes import problem
 from helmsman.httpd.unix_connection import connection_of
 from helmsman.hub.control import BRIDGES_PATH, PROGRAMS_PATH
-from helmsman.hub.conversation import EVENTS, RESULT, SESSION, WELCOME
+from helmsman.hub.conversation import DASHBOARD_PATH, EVENTS, RESULT, SESSION, WELCOME
 from helmsman.hub.process import OTHER_STORE, NotServed
 from helmsman.model.client_tools import ToolResult
 from helmsman.model.events import ItemDelta, ItemEnded, ItemStarted, ItemUpdated
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from helmsman.model.events import Event, ToolCalled
     from helmsman.steering.shared import Shared
     from helmsman.tasks.calls import CallLog
+    from helmsman.web.api import Dashboard
 
 log = logging.getLogger(__name__)
 
@@ -104,8 +106,18 @@ class ProgramRoutes:
                 Route(f"{one}/tools/{{session}}", self._for_program(_Program.offer_tools), methods=["PUT"]),
                 Route(f"{one}/tool-results/{{number:int}}", self._for_program(_Program.take_result), methods=["PUT"]),
                 Route(f"{one}/shown", self._for_program(_Program.lease), methods=["POST"]),
+                Mount(f"{one}{DASHBOARD_PATH}", self._serve_dashboard),
             ]
         )
+
+    async def _serve_dashboard(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request of the dashboard of another machine, with the environment of its program."""
+        program = self._programs.get(scope["path_params"]["program"])
+        if program is None:
+            await problem(404, "not_found", "No program with this id is registered.")(scope, receive, send)
+            return
+        with program.entered():
+            await (await program.dashboard())(scope, receive, send)
 
     def _for_program(
         self, take: Callable[[_Program, Mapping[str, Any]], None]
@@ -291,6 +303,7 @@ class _Program:
         """Marks the followed sessions as watched, for as long as the program is connected."""
         self._offered: list[tuple[Session, str]] = []
         self._tool_calls: dict[int, _ToolCall] = {}
+        self._dashboard: OnceEach[ASGIApp] = OnceEach()
         stream.on_read = self._catch_up
 
     @property
@@ -460,10 +473,28 @@ class _Program:
         for name in verb.split("."):
             target = getattr(target, name)
         arguments, named = (decoded(params[key], self._meant) for key in ("arguments", "named"))
-        directory = params.get("directory", self._hello["directory"])
+        directory = params.get("directory")
         client = unpack_if_valid(params.get("client"), McpClient)
-        with CallerContext(self._hello["environment"], Path(directory), client).entered():
+        with self.entered(directory, client):
             return await target(*arguments, **named)
+
+    def entered(self, directory: str | None = None, client: McpClient | None = None) -> AbstractContextManager[object]:
+        """Enter the environment and a directory of the program."""
+        place = self._hello["directory"] if directory is None else directory
+        return CallerContext(self._hello["environment"], Path(place), client).entered()
+
+    async def dashboard(self) -> ASGIApp:
+        """Return the routes of the dashboard, without those for logins and for other machines."""
+
+        def load() -> type[Dashboard]:
+            from helmsman.web.api import Dashboard  # takes long to import, and few programs need it
+
+            return Dashboard
+
+        async def make() -> ASGIApp:
+            return (await anyio.to_thread.run_sync(load))(self._helm).app()
+
+        return await self._dashboard.get("", make)
 
     def _shown(self, value: Any) -> dict[str, Any]:
         sessions: list[str] = []

@@ -38,7 +38,7 @@ from helmsman.errors import (
     OutcomeUnknown,
 )
 from helmsman.hub.channels import Channels
-from helmsman.hub.conversation import EVENTS, FUNCTION, SESSION, HubConversation, NotWelcome
+from helmsman.hub.conversation import DASHBOARD_PATH, EVENTS, FUNCTION, SESSION, HubConversation, NotWelcome
 from helmsman.hub.hosts import HostFailed, SshConnector
 from helmsman.hub.http_client import NoStream, SocketStream
 from helmsman.hub.launch import (
@@ -475,7 +475,7 @@ class HubClient:
     # --- dashboard ---------------------------------------------------------------------------------------------------
 
     async def page(self, method: str, target: str, body: bytes) -> tuple[int, bytes]:
-        """Have the hub's dashboard answer a request. Return the status and the content.
+        """Have the dashboard of the program in the hub answer a request. Return the status and the content.
 
         Raises:
             HostUnreachable: The hub is gone.
@@ -483,7 +483,9 @@ class HubClient:
         """
         peer = await self._reached()
         try:
-            return await peer.http.request(method, target, body, is_repeatable=method == "GET")
+            return await peer.http.request(
+                method, f"{peer.path}{DASHBOARD_PATH}{target}", body, is_repeatable=method == "GET"
+            )
         except OSError as error:
             if method == "GET":
                 raise HostUnreachable(f"{self._host} does not answer.") from error
@@ -502,7 +504,9 @@ class HubClient:
         """
         peer = await self._reached()
         try:
-            stream = await peer.http.events("GET", target, Last_Event_ID=last_event_id or "")
+            stream = await peer.http.events(
+                "GET", f"{peer.path}{DASHBOARD_PATH}{target}", Last_Event_ID=last_event_id or ""
+            )
             with closing(stream):
                 yield stream
         except OSError as error:

@@ -32,6 +32,8 @@ _END_SECONDS: Final = 1.0
 _GONE: Final = "The hub has ended. Try again: a new hub starts automatically."
 WELCOME: Final = "welcome"
 RESULT: Final = "result"
+DASHBOARD_PATH: Final = "/dashboard"
+"""Path of the dashboard of a program, below the program's own."""
 SESSION: Final = "session"
 """Key of a session's id, which replaces the session. The copy is sent with the result."""
 FUNCTION: Final = "function"
@@ -63,7 +65,7 @@ class HubConversation:
     def __init__(self, connect: Callable[[], Awaitable[ByteStream]], program: str, most: float = math.inf) -> None:
         """`most` is the number of bytes that the hub may say at once, if it is not as trustworthy as one of our own."""
         self.http = HttpClient(connect, most)
-        self._path = f"{PROGRAMS_PATH}/{program}"
+        self.path = f"{PROGRAMS_PATH}/{program}"
         self._events: HubEvents | None = None
         self._waiters: dict[int, _Waiter] = {}
         self._running = anyio.CancelScope()
@@ -81,7 +83,7 @@ class HubConversation:
             EngineProtocolError: The answer makes no sense.
         """
         try:
-            self._events = await self.http.events("POST", self._path, hello)
+            self._events = await self.http.events("POST", self.path, hello)
             event = await self._events.next()
         except OSError:
             return None
@@ -182,7 +184,7 @@ class HubConversation:
         if self.closed is not None:
             raise self.closed.again()
         try:
-            status, body = await self.http.request(method, f"{self._path}/{path}", content)
+            status, body = await self.http.request(method, f"{self.path}/{path}", content)
         except OSError:
             status, body = _NOT_FOUND, b""
         if status == _NOT_FOUND:  # the hub is gone, and the next one does not know us yet

@@ -250,7 +250,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from starlette.routing import Route
+from starlette.routing import Route, Router
 
 from helmsman.operations import sessions, upkeep
 from helmsman.web.acting import (
@@ -380,6 +380,10 @@ class Dashboard:
             *(_operation_route(helm, one) for one in _OPERATIONS),
             Route("/api/{path:path}", answering(_nothing_here)),
         ]
+
+    def app(self) -> Router:
+        """Return the routes and the stream of changes, for the dashboard of another machine."""
+        return Router([Route(LIVE_PATH, answering(self.stream), methods=["GET"]), *self.routes()])
 
     async def stream(self, request: Request) -> EventStream:
         """Stream changes."""
