@@ -87,7 +87,7 @@ def command(as_json: bool) -> None:
     if hub.get("noticesPending"):
         click.echo(f"Waiting to be sent: {counted(hub['noticesPending'], 'notice')}")
     click.echo(f"Engines: {len(engine_overviews(state_dir))}")
-    click.echo(f"Clients: {len(hub['doors'])}")
+    click.echo(f"Clients: {len(hub['clients'])}")
     for client in hub["clients"]:
         name = f" ({one_line(client['client'])})" if client.get("client") else ""
         click.echo(f"  {client['pid']}  {client['kind']}{name}  {one_line(client['directory'])}")

@@ -122,7 +122,7 @@ class ProgramRoutes:
     def _for_program(
         self, take: Callable[[_Program, Mapping[str, Any]], None]
     ) -> Callable[[Request], Awaitable[Response]]:
-        """Return the endpoint of a request whose outcome, if any, is an event."""
+        """Return the endpoint of a request. Its outcome, if any, is an event."""
 
         async def endpoint(request: Request) -> Response:
             program = self._programs.get(request.path_params["program"])

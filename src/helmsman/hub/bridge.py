@@ -111,7 +111,7 @@ class _Passing:
                     self._pass_back(self._numbers[descriptor])
 
     def _pass_rest(self) -> None:
-        """Pass on what a hub that is gone has said."""
+        """Pass on the last bytes of a hub that is gone."""
         for number, channel in list(self._channels.items()):
             channel.settimeout(_REST_SECONDS)
             while number in self._channels:

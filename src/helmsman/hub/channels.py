@@ -32,10 +32,10 @@ class Channels:
         self._is_over = False
 
     async def run(self) -> None:
-        """Pass on what comes, until the stream ends.
+        """Pass frames to their channels, until the stream ends.
 
         Raises:
-            EngineProtocolError: What comes is no frame.
+            EngineProtocolError: The stream holds something else.
         """
         read = bytearray()
         try:

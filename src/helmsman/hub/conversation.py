@@ -63,7 +63,7 @@ class HubConversation:
     """Connection with one hub. Open it, then `run` it in a task."""
 
     def __init__(self, connect: Callable[[], Awaitable[ByteStream]], program: str, most: float = math.inf) -> None:
-        """`most` is the number of bytes that the hub may say at once, if it is not as trustworthy as one of our own."""
+        """`most` limits the bytes of one event, for a hub on another machine."""
         self.http = HttpClient(connect, most)
         self.path = f"{PROGRAMS_PATH}/{program}"
         self._events: HubEvents | None = None
@@ -175,7 +175,7 @@ class HubConversation:
             await self.tell("DELETE", f"calls/{number}")
 
     async def tell(self, method: str, path: str, content: object = None) -> None:
-        """Send a request whose outcome comes as an event, if at all.
+        """Send a request. Its outcome, if any, comes as an event.
 
         Raises:
             EngineLost: The hub is gone.

@@ -231,7 +231,7 @@ class HubEvents:
 
         Raises:
             OSError: The connection has ended.
-            EngineProtocolError: What comes is no stream of events.
+            EngineProtocolError: The stream holds something else.
         """
         while True:
             searched = 0
