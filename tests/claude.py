@@ -11,13 +11,16 @@ import pytest
 from helmsman.testing import ScriptedModel
 from helmsman.testing.agents import agent_environment
 
-_CACHE: Final = Path(__file__).parents[1] / ".cache" / "clients"
+_CACHES: Final = Path(__file__).parents[1] / ".cache"
 
 
 def find_claude_binary() -> Path | None:
-    """The one that `scripts/fetch_clients.py` has fetched."""
-    cache = Path(os.environ.get("HELMSMAN_CLIENTS_CACHE") or _CACHE)
-    return next(iter(sorted(cache.glob("node_modules/@anthropic-ai/claude-code-*-*/claude"))), None)
+    """Return the one that `scripts/fetch_clients.py` has fetched, or that of the agents that speak ACP."""
+    clients = Path(os.environ.get("HELMSMAN_CLIENTS_CACHE") or _CACHES / "clients")
+    agents = Path(os.environ.get("HELMSMAN_AGENTS_CACHE") or _CACHES / "agents")
+    places = ((clients, "claude-code-*-*"), (agents, "claude-agent-sdk-*-*"))
+    found = (one for cache, name in places for one in sorted(cache.glob(f"node_modules/@anthropic-ai/{name}/claude")))
+    return next(found, None)
 
 
 def claude_binary() -> Path:

@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from helmsman import Helmsman, Question, Session, Settings
+from helmsman import Helmsman, Question, Session, Settings, Wanted
 from helmsman.base.structs import replace
 from helmsman.tasks.model import Task
 from helmsman.testing import CodexHome, Gate, ScriptedModel, say
@@ -99,3 +99,32 @@ async def test_a_job_whose_hubs_are_killed_goes_on_and_does_nothing_twice(
     assert (root / "calc.py").read_text(encoding="utf-8") == FIXED
     assert len(model.requests) == 2, "one turn, of two requests"
     assert "-room-" not in git(root, "worktree", "list")
+
+
+async def test_a_loop_whose_hub_is_killed_continues_at_its_step(
+    settings: Settings, detached_engines: Path, codex_home: CodexHome, model: ScriptedModel, tmp_path: Path
+) -> None:
+    root = repository(tmp_path / "repo", {"calc.py": BROKEN, "test_calc.py": TESTS})
+    in_hub = replace(settings, detach=True, state_dir=detached_engines)
+    gate = Gate()
+    model.on("Do step 1 of the plan now", FIX, say("done"))
+    model.on("Do step 2 of the plan now", say(gate, "done"))
+    steps = [{"name": name, "prompt": f"Do {name}."} for name in ("implement", "review")]
+    loop = Wanted(
+        kind="loop", request="Get it right", directory=str(root), check=CHECK, apply="never", more={"steps": steps}
+    )
+    with anyio.fail_after(SECONDS):
+        async with Helmsman(in_hub, env=codex_home.env) as helm:
+            task = await helm.extras.outcomes.start(loop)
+            session, question = await asked(helm, task)
+            await session.respond(question.id, "approve")
+            await gate.reached()
+            await kill(detached_engines)
+            await helm.session(session.id)
+            gate.release()
+            while (task := await helm.tasks.get(task.id)).is_running:
+                await anyio.sleep(0.05)
+            report = (await helm.tasks.results(task)).report
+    assert report is not None, task
+    assert (task.status, [one["status"] for one in report["steps"]]) == ("completed", ["done", "done"]), report
+    assert len(model.requests) == 3, "each step was asked for once"

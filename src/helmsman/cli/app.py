@@ -70,7 +70,7 @@ config_command = cli_noun(
 _HELP_WIDTH: Final = 100  # maximum
 
 _HEADINGS: Final = {
-    "Start work": ("run", "plan", "review", "job"),
+    "Start work": ("run", "plan", "review", "job", "loop"),
     "Follow it": ("list", "status", "watch", "dashboard"),
     "Answer and steer": ("respond", "say", "steer", "interrupt"),
     "Take the changes": ("diff", "apply"),
@@ -83,6 +83,7 @@ _COMMANDS: Final = tuple(name for names in _HEADINGS.values() for name in names)
 _SHARED: Final = {
     "changes": ("diff", "apply"),
     "installing": ("install",),
+    "outcomes": ("loop",),
     "app": ("job", "session", "config"),
     "questions": ("respond",),
     "run": ("plan", "review"),

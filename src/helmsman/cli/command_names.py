@@ -32,7 +32,7 @@ ON_OTHER_HOSTS = frozenset(
     (
         *("run", "plan", "review", "watch", "say", "status", "respond", "steer", "interrupt", "apply"),
         *(f"job {name}" for name in ("debug", "plan", "refactor", "review", "test")),
-        *("agents", "agents models", "agents account"),
+        *("loop", "agents", "agents models", "agents account"),
         *("list", "diff", "tasks", "schedule", "usage", "session worktrees", "session search", "session attach"),
         *(f"session {name}" for name in _SESSION),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 import anyio
@@ -11,7 +12,7 @@ import click
 
 from helmsman.base.json_values import present
 from helmsman.base.sanitize import one_line, visible
-from helmsman.capabilities.outcomes.request import AUTO, DEFAULT_SECONDS, MOST_CANDIDATES, Apply, Wanted
+from helmsman.capabilities.outcomes.request import AUTO, DEFAULT_SECONDS, EXAMPLE_LOOP, MOST_CANDIDATES, Apply, Wanted
 from helmsman.cli.command import cli_command, with_options
 from helmsman.cli.consoles import is_terminal, logs_wanted, message_console, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
@@ -124,12 +125,11 @@ def run_outcome(
     exit_code: ExitCodeOf | None = None,
 ) -> int:
     """Start an outcome job and follow it to its end. `exit_code` maps the report of a verified job to an exit code."""
-    place = host().place(directory)
     wanted = Wanted(
         kind=kind,
         request=prompt_text(request),
-        directory=str(place),
-        agents=() if tuple(agents) == (AUTO,) else tuple(agents),
+        directory=str(host().place(directory)),
+        agents=tuple(agents),
         check=check,
         candidates=candidates,
         apply=apply,
@@ -138,7 +138,14 @@ def run_outcome(
         seconds=timeout,
         more=more or {},
     )
-    settings = settings_of_command(directory=place if directory is not None else None)
+    return run_wanted(wanted, has_directory=directory is not None, detach=detach, as_json=as_json, exit_code=exit_code)
+
+
+def run_wanted(
+    wanted: Wanted, *, has_directory: bool, detach: bool, as_json: bool, exit_code: ExitCodeOf | None = None
+) -> int:
+    """Start a job and follow it to its end."""
+    settings = settings_of_command(directory=Path(wanted.directory) if has_directory else None)
     view = (JsonJobView if as_json else JobView)(is_live=not as_json and not logs_wanted(settings))
 
     async def run(helm: Helmsman) -> int:
@@ -461,3 +468,53 @@ def review_command(
 
     more = reviewed(branch=base, commit=commit, diff=None)
     return run_outcome("review", request or WHOLE_REVIEW, more=more, exit_code=exit_code, **options)
+
+
+@cli_command(
+    "loop",
+    "Repeat steps until their checks hold.",
+    "helmsman loop --example > loop.toml",
+    'helmsman loop loop.toml "Add an option --json to the list"',
+    'helmsman loop example "Add an option --json to the list" --budget 2',
+)
+@click.argument("file", required=False)
+@click.argument("request", required=False)
+@click.option("-C", "--cd", "directory", metavar="DIR", help="Work in this directory instead of the current one.")
+@click.option("--agent", metavar="NAME", help="Who does it.  [default: auto]")
+@click.option("--apply", type=click.Choice(get_args(Apply)), help="Whether a change that holds comes into your tree.")
+@click.option("--budget", type=click.FloatRange(0, min_open=True), metavar="USD", help="What all of it may cost.")
+@click.option("--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="How long it may take.")
+@click.option("--detach", is_flag=True, help="Start it and return immediately; questions wait for an answer.")
+@click.option("--example", is_flag=True, help="Print the built-in example: implement, test, review, fix.")
+def loop_command(
+    file: str | None,
+    request: str | None,
+    directory: str | None,
+    agent: str | None,
+    apply: Apply | None,
+    budget: float | None,
+    timeout: float | None,
+    detach: bool,
+    example: bool,
+    as_json: bool,
+) -> int:
+    """Have an agent do the steps that FILE describes, in a git worktree. `example` is the built-in file.
+
+    Each step has a check, which Helmsman runs in a fresh checkout. The step goes back to the agent with the evidence, until
+    its check holds, or its attempts or the budget are used up. A step can also have a judge: another agent, who must not
+    object to the change. REQUEST is the goal (`-` reads it from stdin). The loop survives a killed hub and resumes at its
+    step.
+    """
+    if example or file is None:
+        if not example:
+            raise click.UsageError("Name a file. `helmsman loop --example` prints one.")
+        click.echo(EXAMPLE_LOOP.read_text(encoding="utf-8"), nl=False)
+        return ExitCode.OK
+    given = {"apply": apply, "budget_usd": budget, "seconds": timeout, "agents": None if agent is None else (agent,)}
+    wanted = Wanted.from_loop(
+        EXAMPLE_LOOP if file == "example" and not Path(file).exists() else file,
+        str(host().place(directory)),
+        None if request is None else prompt_text(request),
+        **{name: value for name, value in given.items() if value is not None},
+    )
+    return run_wanted(wanted, has_directory=directory is not None, detach=detach, as_json=as_json)

@@ -40,7 +40,7 @@ from helmsman.tasks.outcome import kept, to_keep
 from helmsman.tasks.rows import clean, clean_key, columns_of, task_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Mapping
     from datetime import timedelta
     from pathlib import Path
 
@@ -269,6 +269,16 @@ class Registry:
         sql = "SELECT content FROM outcomes WHERE task_id = ?"
         row = self.database.read(lambda connection: connection.execute(sql, (encodable(task_id),)).fetchone())
         return None if row is None else kept(json_object(row["content"]) or {})
+
+    def job_reports(self, kind: str, limit: int) -> list[Mapping[str, Any]]:
+        """Return the reports of jobs of a kind, newest first."""
+        sql = (
+            "SELECT content FROM outcomes JOIN tasks ON tasks.id = outcomes.task_id WHERE tasks.body LIKE ? "
+            "ORDER BY tasks.number DESC LIMIT ?"
+        )
+        job = f'%"job":"{kind}"%'  # a quotation mark in a text is escaped
+        rows = self.database.read(lambda connection: connection.execute(sql, (job, limit)).fetchall())
+        return [kept(json_object(row["content"]) or {}).report or {} for row in rows]
 
     def keep_step(self, task_id: str, name: str, found: object) -> None:
         """Store the result of one step of a job. The first result stays.

@@ -12,8 +12,15 @@ from pathlib import Path
 import pytest
 
 from helmsman.capabilities.outcomes.checks import CheckResult
+from helmsman.capabilities.outcomes.experiments import steadily
 from helmsman.capabilities.outcomes.failures import error_lines, failed_tests, normalised, not_checked
-from helmsman.capabilities.outcomes.reproduction import came_to_its_end, is_same_test, reproduced
+from helmsman.capabilities.outcomes.reproduction import (
+    came_to_its_end,
+    fails_elsewhere,
+    fixed,
+    is_same_test,
+    reproduced,
+)
 from helmsman.capabilities.repository_commands import CommandResult
 from tests.real_agents import CACHE
 
@@ -194,6 +201,55 @@ def test_code_that_has_its_tests_skipped_or_never_run_is_no_fix() -> None:
         assert not seen.verified
         assert seen.against[0].what.endswith(why)
     assert not came_to_its_end(before, _result(0, "Ran 3 tests in 0.1s\n\nOK (skipped=1)\n")).against
+
+
+def test_other_tests_that_failed_before_are_named_with_what_to_do() -> None:
+    both = "FAILED tests/test_a.py::test_add - assert 1 == 2\nFAILED tests/test_b.py::test_old - assert 3 == 4\n"
+    before = reproduced(_result(1, both), test="test_add")
+    after = _result(1, both.splitlines(keepends=True)[1])
+    assert fails_elsewhere(before, after) == ["tests/test_b.py::test_old"]
+    seen = fixed(before, after)
+    assert not seen.verified
+    assert seen.against[-1].what == (
+        "What was named is fixed, but these failed before the change too, and still do: tests/test_b.py::test_old. "
+        "Name a check without them."
+    )
+    assert not fails_elsewhere(before, _result(1, both)), "what was named still fails"
+    assert not fails_elsewhere(before, _result(1, "FAILED tests/test_c.py::test_new - assert 5 == 6\n"))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "npm error getaddrinfo EAI_AGAIN registry.npmjs.org",
+        "requests.exceptions.ConnectionError: [Errno -3] Temporary failure in name resolution",
+        "curl: (6) Could not resolve host: example.org",
+    ],
+)
+def test_a_check_that_needs_the_network_says_so(line: str) -> None:
+    seen = reproduced(_result(1, f"ModuleNotFoundError: No module named 'x'\n{line}\n"), symptom="test_add fails")
+    assert not seen.verified
+    assert "it needs the network, which it cannot reach here" in seen.why
+
+
+async def _played(*passing: bool) -> CheckResult:
+    results = iter(
+        [_result(0 if one else 1, "" if one else "FAILED tests/test_a.py::test_x - no\n") for one in passing]
+    )
+
+    async def run() -> CheckResult:
+        return next(results)
+
+    return await steadily(run, len(passing))
+
+
+@pytest.mark.anyio
+async def test_a_quick_check_is_repeated_until_it_has_passed_and_failed() -> None:
+    assert (await _played(True, True, True)).in_words() == "`check` passed in 1.0 s"
+    flaky = await _played(True, False, True)
+    assert (flaky.passed, flaky.is_flaky) == (False, True)
+    assert flaky.in_words() == "`check` is flaky, as it passed 1 of 2 times: tests/test_a.py::test_x"
+    assert not (await _played(False, False)).is_flaky
 
 
 @pytest.mark.parametrize("line", ["FAIL: x (a.b)\n", "test a ... FAILED\n", "not ok 1 - x\n", "--- FAIL: T (0.1s)\n"])

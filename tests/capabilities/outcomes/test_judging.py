@@ -164,12 +164,14 @@ async def test_codex_and_claude_judge_each_other(
     model.on(JUDGE, lambda request: told(judgement(*[HARD_CODED] if "+    return 5" in request.last_user_text else [])))
     async with HelmsmanService(load_settings(given, env, tmp_path), env=env) as helm:
         for author, judge in (("codex", "claude"), ("claude", "codex")):
-            root = repository(tmp_path / author, BUGGY)
+            root = repository(tmp_path / f"by-{author}", BUGGY)
             task, report = await done(
                 helm, wanted("debug", root, agents=(author,), apply="verified", judge="auto"), Answers()
             )
             judged = report["judgement"]
-            assert (task.status, report["applied"]) == ("completed", "applied"), report
+            assert (task.status, report["applied"], report["applyError"]) == ("completed", "applied", None), report[
+                "says"
+            ]
             assert (report["agent"], judged["agent"], judged["state"]) == (author, judge, "clean"), report
             assert judged["why"] == f"another agent than {author}"
             assert (root / "calc.py").read_text(encoding="utf-8") == FIXED

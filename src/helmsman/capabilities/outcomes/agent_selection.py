@@ -1,12 +1,24 @@
-"""Select agents for a job: the requested ones, or those that are available and capable, each with a reason."""
+"""Select agents for a job: the requested ones, or those that are available and capable, each with a reason.
+
+Without a request or a preference, agents are ranked by what they achieved on this machine: jobs of the kind, in the
+language of the repository, that were verified without an objection of a judge. Published results count as a few jobs, so
+that a fresh installation has an order.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path, PurePosixPath
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final
+
+import anyio.to_thread
 
 from helmsman.agents.protocol import Capability
 from helmsman.errors import AgentNotFound, HelmsmanError, InvalidSetting
+from helmsman.git.command import find_git
 from helmsman.tasks.model import account
 
 if TYPE_CHECKING:
@@ -37,8 +49,112 @@ _NEEDED: Final[Mapping[Kind, tuple[Capability, ...]]] = {
     "plan": _WORKS,
     "refactor": _WORKS,
     "test": _WORKS,
+    "loop": _WORKS,
 }
 """Required capabilities: a sandbox and, for kinds that change files, questions."""
+
+
+_PRIORS: Final[Mapping[str, float]] = {"codex": 0.77, "claude": 0.75, "gemini": 0.78, "qwen": 0.59}
+"""Shares of solved tasks on Terminal-Bench 2.0 in March 2026, by the models that the agents come with."""
+_OTHER_PRIOR: Final = 0.55
+_PRIOR_JOBS: Final = 4
+"""Number of jobs that a published result counts as."""
+_STEP: Final = 0.05
+"""Shares that differ by less than this are alike; then cost, the default agent and time decide."""
+_MOST_REPORTS: Final = 200
+_EXPLORE_EVERY: Final = 10
+_FEW_JOBS: Final = 3
+"""Once in ten jobs, an agent with fewer jobs than this goes first."""
+_LANGUAGES: Final[Mapping[str, str]] = {
+    **dict.fromkeys((".js", ".mjs", ".cjs", ".jsx", ".ts", ".tsx", ".mts", ".vue"), "JavaScript"),
+    **dict.fromkeys((".c", ".h", ".cc", ".cpp", ".hpp", ".cxx"), "C"),
+    **dict.fromkeys((".java", ".kt", ".scala"), "Java"),
+    ".py": "Python",
+    ".go": "Go",
+    ".rs": "Rust",
+    ".rb": "Ruby",
+    ".php": "PHP",
+    ".cs": "C#",
+    ".swift": "Swift",
+}
+
+
+@dataclass(slots=True)
+class AgentRecord:
+    """Results of an agent in jobs of one kind and language."""
+
+    jobs: int = 0
+    verified: int = 0
+    costs: list[float] = field(default_factory=list[float])
+    seconds: list[float] = field(default_factory=list[float])
+
+    def add(self, candidate: Mapping[str, Any], report: Mapping[str, Any], among: int) -> None:
+        """Count a candidate of a job; `among` is the number of its candidates."""
+        self.jobs += 1
+        self.verified += bool(candidate["verified"])
+        self.seconds.append(float(report["seconds"]))
+        if (cost := report.get("costUsd")) is not None:
+            self.costs.append(cost / among)
+
+    def share(self, agent: str, *, is_default: bool) -> float:
+        """Return the share of jobs that the agent is expected to do, with the published result."""
+        prior = _PRIORS.get(agent, _OTHER_PRIOR) + _STEP * is_default
+        return (prior * _PRIOR_JOBS + self.verified) / (_PRIOR_JOBS + self.jobs)
+
+    def in_words(self, kind: str, language: str | None) -> str:
+        where = f" in {language}" if language else ""
+        cost = f"{fmean(self.costs):.2f} USD and " if self.costs else ""
+        done = f"{self.verified} of {self.jobs} {kind} jobs{where} were verified here"
+        return f"{done}, with {cost}{fmean(self.seconds):.0f} s each"
+
+
+def records_of(reports: Iterable[Mapping[str, Any]], language: str | None) -> dict[str, AgentRecord]:
+    """Return the records of agents, from the reports of jobs. A job that was never begun does not count."""
+    found: dict[str, AgentRecord] = {}
+    for report in reports:
+        if report.get("language") == language and report.get("attempts"):
+            candidates = report.get("candidates") or [report]
+            for one in candidates:
+                if one.get("agent") and one.get("attempts"):
+                    found.setdefault(one["agent"], AgentRecord()).add(one, report, len(candidates))
+    return found
+
+
+def by_record(
+    names: Sequence[str], default: str, records: Mapping[str, AgentRecord], kind: str, language: str | None
+) -> list[Chosen]:
+    """Rank agents by their records, best first, with the reasons."""
+    seen = {name: records.get(name, AgentRecord()) for name in names}
+    has_costs = all(record.costs for record in seen.values())
+
+    def rank(name: str) -> tuple[float, ...]:
+        record = seen[name]
+        cost = fmean(record.costs) if has_costs else 0.0
+        return (
+            -round(record.share(name, is_default=name == default) / _STEP),
+            cost,
+            name != default,
+            fmean(record.seconds or [0.0]),
+        )
+
+    ranked = sorted(names, key=rank)
+    reasons = {name: one.in_words(kind, language) for name, one in seen.items() if one.jobs}
+    few = sorted((name for name in ranked[1:] if seen[name].jobs < _FEW_JOBS), key=lambda name: seen[name].jobs)
+    if few and sum(one.jobs for one in records.values()) % _EXPLORE_EVERY == _EXPLORE_EVERY - 1:
+        reasons[few[0]] = (
+            f"it is tried once in {_EXPLORE_EVERY} jobs, since it has done {seen[few[0]].jobs} of this kind"
+        )
+        ranked = [few[0], *(name for name in ranked if name != few[0])]
+    plain = {name: "it is the default agent" if name == default else "it is installed" for name in names}
+    return [Chosen(name, reasons.get(name, plain[name])) for name in ranked]
+
+
+def language_of(directory: Path, state_dir: Path) -> str | None:
+    """Return the language of most files of a repository; None if none is known. Blocks."""
+    git = find_git(directory, state_dir)
+    files = () if git is None else git.names("ls-files", "-z")
+    found = Counter(filter(None, (_LANGUAGES.get(PurePosixPath(path).suffix) for path in files)))
+    return found.most_common(1)[0][0] if found else None
 
 
 def selected_agents(task: Task) -> list[Chosen]:
@@ -55,15 +171,18 @@ async def choose(helm: Steering, wanted: Wanted, used_up: Sequence[BudgetState] 
         AgentNotFound: No agent, or not every requested agent, is available; the message has a reason for each.
         InvalidSetting: `[capabilities]` is invalid.
     """
-    if wanted.agents:
-        names, reason = wanted.agents, "it was asked for"
-    elif preferred := preferred_agents(helm.settings.files, wanted.kind):
-        names, reason = preferred, f"[{TABLE}.{wanted.kind}] names it"
-    else:
-        default = helm.settings.default_agent
-        names = (default, *(agent.name for agent in helm.agents if agent.name != default))
-        reason = "it is installed"
+    given = wanted.agents or preferred_agents(helm.settings.files, wanted.kind)
     await helm.task_writer.write()  # turns that have just ended tell whether a limit is over
+    if given:
+        reason = "it was asked for" if wanted.agents else f"[{TABLE}.{wanted.kind}] names it"
+        ranked = [Chosen(name, reason) for name in given]
+    else:
+        reports = await helm.task_writer.registry(lambda registry: registry.job_reports(wanted.kind, _MOST_REPORTS))
+        look = partial(language_of, Path(wanted.directory), helm.settings.state_dir)
+        language = await anyio.to_thread.run_sync(look)
+        default = helm.settings.default_agent
+        names = [*dict.fromkeys((default, *(agent.name for agent in helm.agents)))]
+        ranked = by_record(names, default, records_of(reports, language), wanted.kind, language)
     limited = await helm.task_writer.registry(lambda registry: registry.limited_accounts())
     busy, most = helm.turns_at_work(), helm.settings.max_sessions
     when = "" if busy < most else f"; it begins when a turn has ended: {busy} turns run, and MAX_SESSIONS is {most}"
@@ -71,7 +190,7 @@ async def choose(helm: Steering, wanted: Wanted, used_up: Sequence[BudgetState] 
     chosen: list[Chosen] = []
     passed_over: list[str] = []
     before_first = 0
-    for name in dict.fromkeys(names):
+    for name, because in {one.agent: one.why for one in ranked}.items():
         try:
             agent = helm.agents[name]
             installed = await helm.installed(name)
@@ -85,12 +204,10 @@ async def choose(helm: Steering, wanted: Wanted, used_up: Sequence[BudgetState] 
             passed_over.append(f"{name}: its usage limit is reached{until}")
             continue
         version = f", {agent.title} {installed.version}" if installed is not None else ""
-        is_default = not wanted.agents and name == helm.settings.default_agent
-        because = "it is the default agent" if is_default and reason == "it is installed" else reason
         before_first = before_first if chosen else len(passed_over)
         chosen.append(Chosen(name, f"{because}{version}{when}"))
     if not chosen or (wanted.agents and passed_over):
-        raise AgentNotFound(_unavailable(passed_over, is_all=not chosen), agent=next(iter(names), ""))
+        raise AgentNotFound(_unavailable(passed_over, is_all=not chosen), agent=ranked[0].agent if ranked else "")
     if before_first:  # agents after the first would not have been used anyway
         reasons = "; ".join(one.partition(". ")[0].rstrip(".") for one in passed_over[:before_first])
         chosen[0] = Chosen(chosen[0].agent, f"{chosen[0].why}; passed over: {reasons}")

@@ -24,6 +24,7 @@ from helmsman.capabilities.repository_commands import CommandAllowance, CommandR
 from helmsman.capabilities.worktree_setup import set_up_with
 from helmsman.errors import CheckRefused, InvalidInput
 from helmsman.git.command import find_git
+from helmsman.git.patches import named
 from helmsman.settings import CONFIG_NAME
 
 if TYPE_CHECKING:
@@ -49,11 +50,14 @@ _VARIABLES: Final = {
 class CheckResult:
     """Result of a check. Its output is untrusted: a program of the repository wrote it.
 
-    `reads` lists the files it opened, in order of the first read; None if unknown.
+    `reads` lists the files it opened, in order of the first read; None if unknown. A quick check runs `runs` times, of
+    which `passes` pass; this is the first run that failed, or the last one.
     """
 
     run: CommandResult
     reads: tuple[str, ...] | None = None
+    runs: int = 1
+    passes: int | None = None
 
     @property
     def command(self) -> str:
@@ -68,6 +72,11 @@ class CheckResult:
     def passed(self) -> bool:
         """Return whether it exited with 0 and ran at least one check."""
         return self.run.passed and self.not_checked is None
+
+    @property
+    def is_flaky(self) -> bool:
+        """Return whether it passed only some of the times."""
+        return self.passes is not None and 0 < self.passes < self.runs
 
     @property
     def output(self) -> str:
@@ -108,6 +117,9 @@ class CheckResult:
 
     def in_words(self) -> str:
         """Return a summary, such as: `make test` failed with exit code 2 after 1.4 s (2 tests failed)."""
+        if self.is_flaky:
+            names = f": {named(sorted(self.failed_names))}" if self.failures else ""
+            return f"`{self.command}` is flaky, as it passed {self.passes} of {self.runs} times{names}"
         if self.passed:
             return f"`{self.command}` passed in {self.seconds:.1f} s"
         how = "did not end in time" if self.exit_code is None else f"failed with exit code {self.exit_code}"

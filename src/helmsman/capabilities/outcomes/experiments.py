@@ -171,6 +171,8 @@ def _declared(body: Iterable[ast.stmt], inside: str = "") -> Iterator[tuple[str,
 
 RUNS: Final = 3
 """Runs to detect flaky tests, and repetitions of a proof."""
+_REPEAT_SECONDS: Final = 30.0
+"""A check that takes longer than this in all runs together is not repeated."""
 MOST_MUTATIONS: Final = 40
 _MUTATION_SECONDS: Final = 300.0
 """Limits for mutations that are to make each new test fail."""
@@ -180,7 +182,7 @@ _SAMPLE_SECONDS: Final = 20.0
 _SLOWER: Final = 10.0
 _LEAST_SECONDS: Final = 15.0
 """Time limit of a mutation, as a multiple of the run without it; mutated loops may not end."""
-_MORE_RUNS: Final = 10
+MORE_RUNS: Final = 10
 _MORE_RUNS_SECONDS: Final = 20.0
 """Limits for additional runs of new tests alone."""
 _ROUNDS: Final = 3
@@ -309,6 +311,24 @@ class Experiment:
                     continue
             found.append(file)
         return found
+
+    @property
+    def room_path(self) -> Path:
+        """Directory in which commands run, for reading what they wrote."""
+        return self._room.path
+
+    async def both(self, path: str) -> tuple[bytes | None, bytes | None]:
+        """Return the content of a file before the session and now."""
+        room = self._room
+        return await _blocking(lambda: (room.content(room.base, path), room.content(room.now, path)))
+
+    async def with_files(
+        self, place: str, command: str, files: Mapping[str, bytes], *, allowed_as: str, timeout: float
+    ) -> CheckResult:
+        """Run a command on the code `before` the session or after it, with other files added."""
+        room = self._room
+        tree = await _blocking(lambda: room.mixed(room.base if place == "before" else room.now, files))
+        return await self._at(tree, command, allowed_as=allowed_as, timeout=timeout)
 
     async def added_tests(self) -> dict[str, str]:
         """Return the test files that the session added, with their text, for other candidates."""
@@ -515,7 +535,7 @@ class _Proof:
         """Run the new tests more often while that is quick; return evidence if one fails."""
         began = time.monotonic()
         results: list[CheckResult] = []
-        most = _MORE_RUNS if self.narrow is not None else 1
+        most = MORE_RUNS if self.narrow is not None else 1
         while len(results) < most and time.monotonic() - began < _MORE_RUNS_SECONDS:
             results.append(await self._checks.run_unchanged(self._command, self.narrow))
             if not results[-1].passed:
@@ -603,6 +623,19 @@ async def trial(runner: CheckRunner) -> AsyncIterator[Experiment]:
     finally:
         with anyio.CancelScope(shield=True):
             await _blocking(lambda: opening.__exit__(None, None, None))
+
+
+async def steadily(run: Callable[[], Awaitable[CheckResult]], most: int = RUNS) -> CheckResult:
+    """Run a check again while it is quick, until it has both passed and failed; return the first failed run, or the last."""
+    began, results = time.monotonic(), [await run()]
+    while (
+        len(results) < most
+        and len({one.passed for one in results}) == 1
+        and time.monotonic() - began + results[-1].seconds < _REPEAT_SECONDS
+    ):
+        results.append(await run())
+    shown = next((one for one in results if not one.passed), results[-1])
+    return replace(shown, reads=results[0].reads, runs=len(results), passes=sum(one.passed for one in results))
 
 
 async def _blocking(function: Callable[[], T]) -> T:

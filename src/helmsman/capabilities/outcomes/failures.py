@@ -133,6 +133,15 @@ def _panics(output: str) -> dict[str, str]:
 _NOTHING: Final = tuple(
     (why, re.compile(f"^.*(?:{'|'.join(signs)}).*$", re.MULTILINE))
     for why, *signs in (
+        (
+            "it needs the network, which it cannot reach here",
+            "[Nn]ame resolution",
+            "EAI_AGAIN",
+            "ENOTFOUND",
+            "ENETUNREACH",
+        ),
+        ("it needs the network, which it cannot reach here", "Could not resolve host", "[Nn]etwork is unreachable"),
+        ("it needs the network, which it cannot reach here", "Name or service not known", "dial tcp: lookup "),
         ("a program was not found", r": (?:command )?not found$", r": No such file or directory$", r"No rule to make "),
         ("a dependency is missing", "ModuleNotFoundError", "No module named ", "Cannot find (?:module|package)"),
         ("a dependency is missing", "ERR_MODULE_NOT_FOUND", "cannot find package", "no required module provides"),

@@ -19,6 +19,7 @@ from helmsman.capabilities.outcomes.planning import plan
 from helmsman.capabilities.outcomes.request import AUTO, NEVER, Wanted
 from helmsman.capabilities.outcomes.reviewing import review, target_of
 from helmsman.capabilities.outcomes.solving import Debug, NewTests, Refactor
+from helmsman.capabilities.outcomes.steps import loop
 from helmsman.capabilities.outcomes.work import Work, asks, seconds_left
 from helmsman.capabilities.review_scope import commit_named
 from helmsman.errors import HelmsmanError, InvalidInput
@@ -61,6 +62,7 @@ PROCEDURES: Final[dict[str, Procedure]] = {
     "plan": plan,
     "refactor": Refactor.procedure,
     "test": NewTests.procedure,
+    "loop": loop,
 }
 """Procedures by kind."""
 

@@ -125,8 +125,9 @@ def _unusable(why: str) -> dict[str, Any]:
 class Judging:
     """Judgements of a job's candidates."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: Work, who: str | None = None) -> None:
         self._work = work
+        self._who = who or work.wanted.judge
 
     async def judge(self, name: str, author: str, session_id: str, seen: Mapping[str, Any]) -> dict[str, Any]:
         """Have the change of a session judged, as it was verified (`seen`), and return the judgement as data.
@@ -219,12 +220,12 @@ class Judging:
         """Return who judges: the named agent, one of another vendor, or another session of the author's agent."""
         work = self._work
         wanted = work.wanted
-        if wanted.judge == NEVER:
+        if self._who == NEVER:
             return Judge(None, "that was not requested")
         if (too_much := await work.too_expensive()) is not None:
             return Judge(None, too_much)
-        if wanted.judge != AUTO:
-            return Judge(wanted.judge, "it was asked for")
+        if self._who != AUTO:
+            return Judge(self._who, "it was asked for")
         try:
             able = [one.agent for one in await choose(work.helm, judging_for(wanted))]
         except HelmsmanError as error:
@@ -232,7 +233,7 @@ class Judging:
         other = next((agent for agent in able if agent != author), None)
         if other is not None:
             return Judge(other, f"another agent than {author}")
-        if wanted.apply == "verified":
+        if wanted.apply == "verified" or wanted.kind == "loop":
             return Judge(author, "another session, as no other agent is available")
         return Judge(
             None, f"no other agent than {author} is available, and you decide; --judge {author} has it judge itself"

@@ -33,7 +33,7 @@ from helmsman.capabilities.outcomes.reports import (
     quoted,
     read_report,
 )
-from helmsman.capabilities.outcomes.steps import CarriedOut, StepRunner
+from helmsman.capabilities.outcomes.steps import CarriedOut, StepRunner, step_data
 from helmsman.capabilities.outcomes.work import Candidate, makers_of
 from helmsman.errors import HelmsmanError, InvalidInput
 from helmsman.model.questions import APPROVE, REVISE, STOP, Prompt, own_question
@@ -151,16 +151,7 @@ class _Planning:
     def _step(self, title: str, details: str, files: Sequence[PlannedFile], check: str | None) -> dict[str, Any]:
         if (check := check or self._check) is None:
             raise ReportUnreadable(f"The step {title!r:.80} has no check, and the repository has none to run instead.")
-        return {
-            "title": title,
-            "details": details,
-            "files": [{"file": one.file, "new": one.new} for one in files],
-            "check": check,
-            "status": "planned",
-            "taskId": None,
-            "attempts": 0,
-            "evidence": [],
-        }
+        return step_data(title, details, check, files)
 
     async def _best(self, made: Sequence[Candidate]) -> tuple[Candidate, str | None]:
         """Return the plan to be approved, and the reason if there are several: an independent agent's opinion, or the
@@ -239,10 +230,7 @@ class _Planning:
                 "steps": list(steps),
                 "compared": compared,
                 "approved": approved,
-                "workSessionId": carried.session_id,
-                "diff": carried.diff,
-                "applied": carried.applied.outcome,
-                "applyError": carried.applied.error,
+                **carried.as_report(),
             },
         )
 

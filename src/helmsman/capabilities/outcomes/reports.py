@@ -52,7 +52,7 @@ class DiffData(TypedDict):
 class JobReport(TypedDict, total=False):
     """Report of a job. Keys that do not apply to its kind are left out.
 
-    All kinds have the keys up to `costUsd`. `says` is the verdict in a sentence. `agent`, `why`, `sessionId`,
+    All kinds have the keys up to `language`. `says` is the verdict in a sentence. `agent`, `why`, `sessionId`,
     `attempts` and `evidence` belong to the winner, or to the only candidate.
 
     `debug`, `refactor` and `test`, which end with a change, have those from `check` to `judgement`: `before` and
@@ -60,7 +60,8 @@ class JobReport(TypedDict, total=False):
     `notChecked`); `compared` is the reason for the winner; `checkChanges` lists changed files that belong to the check,
     which ran with their previous versions; `notes` is for a person; `judgement` is another agent's opinion of the change
     (`state`: clean, objects, off or failed; `says`, `agent`, `findings` with quotes); `matrix` has an entry for each pair
-    of candidates (`testsOf`, `on`, `passed`, `what`). Then come the keys of single kinds.
+    of candidates (`testsOf`, `on`, `passed`, `what`); `comparison` is of functions before and after a refactoring
+    (`functions`, `calls`, `counterexamples`). Then come the keys of single kinds.
     A plan that was carried out also has `diff`, `applied` and `applyError`.
     """
 
@@ -76,6 +77,7 @@ class JobReport(TypedDict, total=False):
     seconds: float
     tokens: int
     costUsd: float | None
+    language: str | None
 
     check: dict[str, str] | None
     before: dict[str, Any] | None
@@ -94,6 +96,7 @@ class JobReport(TypedDict, total=False):
     rootCause: dict[str, Any] | None
     scope: list[str]
     interfaces: dict[str, Any] | None
+    comparison: dict[str, Any] | None
     tests: list[str]
     underTest: list[dict[str, Any]]
     mutants: dict[str, Any] | None
@@ -158,13 +161,16 @@ def _parts(report: Mapping[str, Any]) -> Iterator[str]:
     yield from _interfaces(report.get("interfaces"))
     for word in ("findings", "refuted", "rejected"):
         yield from _section(word.capitalize(), map(_finding, report.get(word, ())))
-    if report["kind"] == "plan":
+    if "steps" in report:
         yield from _plan(report)
     evidence = report["evidence"]
     yield from _section("Evidence", (f"{'✓' if one['ok'] else '✗'} {one['what']}" for one in evidence))
     seen = next((one["detail"] for one in evidence if not one["ok"] and one.get("detail")), "")
     if seen.strip():  # usually the output of a check
         yield from (*(f"    {line}" for line in seen.strip().splitlines()[-_SHOWN_LINES:]), "")
+    if (compared := report.get("comparison")) and compared["counterexamples"]:
+        shown = (f"`{one['call']}` {one['before']} before, {one['after']} after" for one in compared["counterexamples"])
+        yield from _section("Counterexamples", shown)
     if mutants := report.get("mutants"):
         share = f"The new tests killed {mutants['killed']} of {mutants['tried']} mutants."
         yield from _section(f"Mutants: {share}", (f"{test}: {how}" for test, how in mutants["tests"].items()))
@@ -207,7 +213,8 @@ def _interfaces(interfaces: Mapping[str, Any] | None) -> Iterator[str]:
 def _plan(report: Mapping[str, Any]) -> Iterator[str]:
     yield from (report["summary"], "")
     for number, step in enumerate(report["steps"], 1):
-        status = "" if step["status"] == "planned" else f" [{step['status'].replace('_', ' ')}]"
+        attempts = f", {step['attempts']} attempts" if step["attempts"] > 1 else ""
+        status = "" if step["status"] == "planned" else f" [{step['status'].replace('_', ' ')}{attempts}]"
         yield f"{number}. **{step['title']}**{status}: {step['details']}"
         files = ", ".join(f"`{one['file']}`{' (new)' if one['new'] else ''}" for one in step["files"])
         if files:
@@ -216,7 +223,7 @@ def _plan(report: Mapping[str, Any]) -> Iterator[str]:
             yield f"   Check: `{step['check']}`"
     yield ""
     for title, key in (("Risks", "risks"), ("Checks", "checks"), ("Open questions", "openQuestions")):
-        yield from _section(title, report[key])
+        yield from _section(title, report.get(key, ()))
 
 
 def _place(place: Mapping[str, Any]) -> str:

@@ -108,13 +108,24 @@ def fixed(before: Reproduction, after: CheckResult) -> Verdict:
         *before.evidence,
         Evidence(ok=ok, what=f"After the change: {after.in_words()}.", detail=after.tail),
     ]
-    if still:
+    if others := fails_elsewhere(before, after):
+        what = "What was named is fixed, but these failed before the change too, and still do"
+        evidence.append(Evidence(ok=False, what=f"{what}: {', '.join(others[:10])}. Name a check without them."))
+    elif still:
         evidence.append(Evidence(ok=False, what=f"Still failing: {', '.join(still[:10])}."))
     if broken:
         evidence.append(Evidence(ok=False, what=f"These did not fail before the change: {', '.join(broken[:10])}."))
     if not ok and after.not_checked is not None:
         evidence.append(Evidence(ok=False, what=f"Nothing was checked: {after.not_checked.why}."))
     return verdict(evidence)
+
+
+def fails_elsewhere(before: Reproduction, after: CheckResult) -> list[str]:
+    """Return the tests that failed before and after, if only tests that are not the reproduced ones still fail."""
+    still = after.failed_names
+    if after.passed or not before.tests or still & {*before.tests} or not still <= before.check.failed_names:
+        return []
+    return sorted(still)
 
 
 def came_to_its_end(before: CheckResult, after: CheckResult) -> Verdict:

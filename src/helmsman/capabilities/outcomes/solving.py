@@ -21,7 +21,8 @@ import anyio.to_thread
 from helmsman.base.structs import pack, unpack
 from helmsman.capabilities.outcomes.checks import CheckResult, find_the_check, runner_for
 from helmsman.capabilities.outcomes.claims import Evidence, Verdict, joined, places_exist, verdict, within_scope
-from helmsman.capabilities.outcomes.experiments import trial
+from helmsman.capabilities.outcomes.differential import Comparison, compare
+from helmsman.capabilities.outcomes.experiments import MORE_RUNS, RUNS, steadily, trial
 from helmsman.capabilities.outcomes.judging import Judging, objections
 from helmsman.capabilities.outcomes.reports import (
     PROMISE,
@@ -33,7 +34,13 @@ from helmsman.capabilities.outcomes.reports import (
     for_agent,
     read_report,
 )
-from helmsman.capabilities.outcomes.reproduction import Reproduction, came_to_its_end, fixed, reproduced
+from helmsman.capabilities.outcomes.reproduction import (
+    Reproduction,
+    came_to_its_end,
+    fails_elsewhere,
+    fixed,
+    reproduced,
+)
 from helmsman.capabilities.outcomes.work import Candidate, TurnNotDone, makers_of
 from helmsman.errors import HelmsmanError
 from helmsman.git.tree_changes import diff_of_directory
@@ -203,6 +210,7 @@ class Verified:
         held: Changed files that belong to the check, which ran with their previous versions.
         edited: Those of them with other changes than added tests.
         decide: Whether the check passes only with the changes to these files.
+        settled: Whether another attempt of the agent cannot help.
         notes: Doubtful files for a person.
     """
 
@@ -212,6 +220,7 @@ class Verified:
     held: Sequence[OwnFile] = ()
     edited: Sequence[str] = ()
     decide: bool = False
+    settled: bool = False
     notes: Sequence[str] = ()
 
 
@@ -386,6 +395,7 @@ class ChangeJob(ABC):
             "held": [{"file": one.path, "what": one.in_words} for one in seen.held],
             "edited": list(seen.edited),
             "decide": seen.decide,
+            "settled": seen.settled,
             "notes": list(seen.notes),
             "addedTests": added,
         }
@@ -416,7 +426,7 @@ class ChangeJob(ABC):
     async def _run_before(self, runner: CheckRunner) -> dict[str, Any]:
         self.work.report_progress(f"`{self.command}` runs on what was there before.")
         async with trial(runner) as checks:
-            kept: dict[str, Any] = pack(await checks.before(self.command))
+            kept: dict[str, Any] = pack(await steadily(partial(checks.before, self.command), 2))
             return kept
 
     # --- result ------------------------------------------------------------------------------------------------------
@@ -524,7 +534,8 @@ class Debug(ChangeJob):
 
     def judge(self, before: CheckResult) -> Verdict:
         seen = self._reproduction(before)
-        return verdict(seen.evidence)
+        flaky = [Evidence(ok=True, what=f"Before the change {before.in_words()}.")] if before.is_flaky else []
+        return verdict([*seen.evidence, *flaky])
 
     def prompt(self) -> str:
         return "\n\n".join(
@@ -539,8 +550,10 @@ class Debug(ChangeJob):
     async def verify(self, checks: Experiment, said: str, before: CheckResult) -> Verified:
         looked = await _after(checks, self.command, before)
         cause, more = await _root_cause(checks, said)
-        done = fixed(self._reproduction(before), looked.after)
-        return await looked.verified(done, came_to_its_end(before, looked.after), cause, more=more)
+        reproduction = self._reproduction(before)
+        done, ended = fixed(reproduction, looked.after), came_to_its_end(before, looked.after)
+        settled = bool(fails_elsewhere(reproduction, looked.after))
+        return await looked.verified(done, ended, cause, more=more, settled=settled)
 
     def report(self, before: CheckResult | None, more: Mapping[str, Any]) -> dict[str, Any]:
         seen = None if before is None else self._reproduction(before)
@@ -581,7 +594,9 @@ class _Looked:
         """Return whether the check passes only with changes to its files, so that a person must decide."""
         return not self.after.passed and self.now is not None and self.now.passed
 
-    async def verified(self, *verdicts: Verdict, more: Mapping[str, Any] | None = None) -> Verified:
+    async def verified(
+        self, *verdicts: Verdict, more: Mapping[str, Any] | None = None, settled: bool = False
+    ) -> Verified:
         after, now, held = self.after, self.now, self.checks.held
         told: list[Evidence] = []
         if held:
@@ -599,6 +614,11 @@ class _Looked:
                 Evidence(ok=now.passed, what=f"With the tests as they are now: {now.in_words()}.", detail=now.tail)
             )
         ended = came_to_its_end(after, now) if now is not None and after.passed else Verdict()
+        notes = await self.checks.remarks((now or after).reads)
+        if after.passed and after.runs == 1:
+            notes.append(
+                f"The check ran once, because it takes {after.seconds:.0f} s. If it is flaky, that was not seen."
+            )
         said = joined(*verdicts, verdict(told), ended)
         return Verified(
             verdict=said,
@@ -607,18 +627,20 @@ class _Looked:
             held=held,
             edited=[file.path for file in self.edited],
             decide=self.decide,
-            notes=await self.checks.remarks((now or after).reads),
+            settled=settled,
+            notes=notes,
         )
 
 
 async def _after(checks: Experiment, command: str, before: CheckResult) -> _Looked:
-    after = await checks.after(command, before.reads)
+    most = MORE_RUNS if before.is_flaky else RUNS
+    after = await steadily(partial(checks.after, command, before.reads), most)
     now = await checks.now(command) if checks.held else None
     return _Looked(checks=checks, after=after, now=now, edited=await checks.edited())
 
 
 class Refactor(ChangeJob):
-    """Verify that the check passes before and after, and that the change stays in scope; report the interface."""
+    """Verify that the check passes before and after, that the change stays in scope, and that functions return the same."""
 
     @property
     def _scope(self) -> list[str]:
@@ -639,11 +661,17 @@ class Refactor(ChangeJob):
         after = looked.after
         green = verdict([Evidence(ok=after.passed, what=f"After the change: {after.in_words()}.", detail=after.tail)])
         scope = within_scope(await checks.changed(), self._scope)
-        more = {"interfaces": (await checks.interfaces()).as_dict()}
-        return await looked.verified(self.judge(before), green, came_to_its_end(before, after), scope, more=more)
+        compared = await compare(checks, self.command, after.seconds) if after.passed else Comparison()
+        more = {"interfaces": (await checks.interfaces()).as_dict(), "comparison": compared.as_dict()}
+        ended = came_to_its_end(before, after)
+        return await looked.verified(self.judge(before), green, ended, scope, compared.verdict, more=more)
 
     def report(self, before: CheckResult | None, more: Mapping[str, Any]) -> dict[str, Any]:
-        return {"scope": self._scope, "interfaces": more.get("interfaces")}
+        return {
+            "scope": self._scope,
+            "interfaces": more.get("interfaces"),
+            "comparison": more.get("comparison"),
+        }
 
 
 class NewTests(ChangeJob):

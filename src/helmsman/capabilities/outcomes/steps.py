@@ -1,33 +1,97 @@
-"""Carry out steps in a worktree: each is a turn, verified by its check and returned to its agent until it passes."""
+"""Carry out steps in a worktree: each is a turn, verified by its check and returned to its agent until it passes.
+
+The steps are those of an approved plan, or of a loop, which a person wrote. A step of a loop may also have a judge.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.capabilities.outcomes.checks import runner_for
-from helmsman.capabilities.outcomes.claims import Evidence, inside, verdict
+import anyio.to_thread
+
+from helmsman.capabilities.outcomes.checks import find_the_check, runner_for
+from helmsman.capabilities.outcomes.claims import Evidence, PlannedFile, inside, require_repository, verdict
 from helmsman.capabilities.outcomes.experiments import trial
+from helmsman.capabilities.outcomes.judging import Judging, objections
 from helmsman.capabilities.outcomes.solving import AppliedDiff, apply_change, diff_data
-from helmsman.capabilities.outcomes.work import Candidate
+from helmsman.capabilities.outcomes.work import SENT_BACK, Candidate
 from helmsman.errors import HelmsmanError
 from helmsman.tasks.jobs import TurnGate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from helmsman.capabilities.held_turns import HeldTurn
     from helmsman.capabilities.outcomes.check_files import OwnFile
     from helmsman.capabilities.outcomes.reports import DiffData
-    from helmsman.capabilities.outcomes.work import DoneTurn, Work
+    from helmsman.capabilities.outcomes.work import DoneTurn, Found, Work
 
 _ASKED: Final = "The checks of its steps are asked for."
 _WHY_ASKED: Final = "The check of a step that was approved."
+_LOOP: Final = (
+    "You work toward this goal in a git worktree of your own, one step at a time: {goal}\n\nEach step is verified by its "
+    "check, in a fresh checkout. Do not change or remove existing tests, nor what runs them. You may add tests."
+)
 
 StepData = dict[str, Any]
-"""Step as data: `title`, `details`, `files`, `check`, `status`, `taskId`, `attempts`, `evidence`."""
+"""Step as data: `title`, `details`, `files`, `check`, `status`, `taskId`, `attempts`, `evidence`; in a loop also `judge`
+and `most` (attempts).
+"""
+
+
+def step_data(title: str, details: str, check: str, files: Sequence[PlannedFile] = (), **more: Any) -> StepData:
+    """Return a step that has not begun."""
+    return {
+        "title": title,
+        "details": details,
+        "files": [{"file": one.file, "new": one.new} for one in files],
+        "check": check,
+        "status": "planned",
+        "taskId": None,
+        "attempts": 0,
+        "evidence": [],
+        **more,
+    }
+
+
+async def loop(work: Work) -> Found:
+    """Run the procedure of a loop."""
+    root = await require_repository(work.helm, work.wanted)
+    wanted = work.wanted
+    below = await anyio.to_thread.run_sync(lambda: inside(root, str(Path(wanted.directory).resolve())))
+    folder, check = below or "", ""
+    if wanted.check is not None or any(one.check is None for one in wanted.steps):
+        found = await find_the_check(work)
+        folder, check = found["folder"], found["command"]
+    steps = [
+        step_data(
+            one.name,
+            one.prompt.replace("{goal}", wanted.request),
+            one.check or check,
+            [PlannedFile(file=file) for file in one.files],
+            judge=one.judge,
+            most=one.attempts or SENT_BACK + 1,
+        )
+        for one in wanted.steps
+    ]
+    chosen = work.chosen[0]
+    runner = StepRunner(work, root, folder, chosen.agent, steps, _LOOP.format(goal=wanted.request))
+    carried = await runner.run()
+    shown = Candidate(number=1, agent=chosen.agent, why=chosen.why, session_id=carried.session_id)
+    shown.attempts = sum(step["attempts"] for step in steps)
+    return await work.found(
+        shown,
+        verified=all(step["status"] == "done" for step in steps),
+        says=carried.says(steps, "The loop is through"),
+        evidence=[one for step in steps for one in step["evidence"]],
+        change=carried.text,
+        summary=wanted.request,
+        steps=steps,
+        **carried.as_report(),
+    )
 
 
 @dataclass(slots=True)
@@ -39,6 +103,15 @@ class CarriedOut:
     text: str | None = None
     applied: AppliedDiff = field(default_factory=AppliedDiff)
     error: str | None = None
+
+    def as_report(self) -> dict[str, Any]:
+        """Return these results as part of a job's report."""
+        return {
+            "workSessionId": self.session_id,
+            "diff": self.diff,
+            "applied": self.applied.outcome,
+            "applyError": self.applied.error,
+        }
 
     def says(self, steps: Sequence[StepData], what: str) -> str:
         """Return the verdict in a sentence."""
@@ -93,7 +166,8 @@ class StepRunner:
 
     async def _begin(self, number: int, step: StepData, session_id: str | None) -> DoneTurn:
         asked = f"Do step {number} of the plan now, and nothing else: {step['title']}\n\n{step['details']}"
-        asked += f"\n\nIt is done when `{step['check']}` passes."
+        judged = "" if step.get("judge") is None else ", and another agent objects to nothing"
+        asked += f"\n\nIt is done when `{step['check']}` passes{judged}."
         if session_id is not None:
             return await self._work.say(f"step {number}", session_id, asked)
         return await self._work.start(
@@ -120,7 +194,8 @@ class StepRunner:
     async def _to_its_check(self, number: int, step: StepData, turn: DoneTurn) -> bool:
         """Verify a step, returning it to the agent until it passes."""
         made = Candidate(number=number, agent=self._agent, why="", turn=turn)
-        await self._work.until_verified(f"step {number}", made, partial(self._verify, number, step))
+        most = step.get("most", SENT_BACK + 1) - 1
+        await self._work.until_verified(f"step {number}", made, partial(self._verify, number, step, made), most=most)
         assert made.turn is not None
         step["attempts"], step["taskId"], step["evidence"] = made.attempts, made.turn.task.id, made.evidence
         step["status"] = "done" if made.verified else "failed"
@@ -128,13 +203,14 @@ class StepRunner:
             raise HelmsmanError(made.error)
         return made.verified
 
-    async def _verify(self, number: int, step: StepData, turn: DoneTurn) -> dict[str, Any]:
+    async def _verify(self, number: int, step: StepData, made: Candidate, turn: DoneTurn) -> dict[str, Any]:
         """Run the step's checks on the current state. Files of a check may change only as planned."""
         planned = {inside(self._root, one["file"]) or "" for each in self._steps for one in each["files"]}
         runner = runner_for(self._work, turn.session, self._folder)
         await self._work.changes.end_commands(runner.worktree)
         told: list[Evidence] = []
         async with trial(runner) as checks:
+            change = diff_data(checks.change)
             results = [await checks.now(command) for command in self._checks_of(step)]
             edited: dict[str, OwnFile] = {}
             for one in results:
@@ -145,4 +221,10 @@ class StepRunner:
             Evidence(ok=False, what=f"The check was edited, and the plan does not say so: {file.in_words}.", file=path)
             for path, file in edited.items()
         ]
+        if step.get("judge") is not None and verdict(told).verified:
+            seen = {"diff": change, "after": results[-1].as_dict()}
+            judging = Judging(self._work, step["judge"])
+            judged = await judging.judge(f"step {number}.{made.attempts}", self._agent, turn.session.id, seen)
+            objected = objections(judged["findings"]) if judged["state"] == "objects" else []
+            told += objected or [Evidence(ok=judged["state"] != "failed", what=judged["says"])]
         return verdict(told).to_json()

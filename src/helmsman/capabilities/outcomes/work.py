@@ -15,13 +15,15 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, Unpack
 
 import anyio
+import anyio.to_thread
 
 from helmsman.base.structs import replace
 from helmsman.capabilities.changes import Changes
-from helmsman.capabilities.outcomes.agent_selection import selected_agents
+from helmsman.capabilities.outcomes.agent_selection import language_of, selected_agents
 from helmsman.capabilities.outcomes.reports import as_markdown, for_agent
 from helmsman.capabilities.repository_commands import consent_of, end_stopped
 from helmsman.errors import BudgetExceeded, HelmsmanError, TooManySessions
@@ -32,7 +34,6 @@ from helmsman.tasks.jobs import TurnGate
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
-    from pathlib import Path
 
     from helmsman.agents.protocol import Begun, Engine
     from helmsman.capabilities.all_tasks import Tasks
@@ -380,6 +381,7 @@ class Work:
     ) -> Found:
         """Return the result of the job; `shown` is the winner, or the candidate shown instead."""
         used, cost = await self.spent()
+        look = partial(language_of, Path(self.wanted.directory), self.helm.settings.state_dir)
         whole: dict[str, Any] = {
             "kind": self.wanted.kind,
             "verified": verified,
@@ -393,6 +395,7 @@ class Work:
             "seconds": round(self.seconds, 1),
             "tokens": used.input_tokens + used.output_tokens,
             "costUsd": cost,
+            "language": await anyio.to_thread.run_sync(look),
             **report,
         }
         return Found(verified=verified, summary=as_markdown(whole), report=whole, diff=change)

@@ -59,6 +59,7 @@ function parts({ task, sessions, report, files }, refresh) {
     report?.rootCause ? h("section", {}, h("h2", {}, "Root cause"), h("p", {}, report.rootCause.summary), list(report.rootCause.places.map(place))) : null,
     report?.judgement ? judgement(report.judgement) : null,
     report?.mutants ? mutants(report.mutants) : null,
+    report?.comparison?.counterexamples.length ? counterexamples(report.comparison) : null,
     report?.before || report?.after ? checks(report) : null,
     report?.evidence?.length ? h("section", {}, h("h2", {}, "Evidence"), h("ul", { class: "evidence" }, report.evidence.map(evidence))) : null,
     ...["findings", "refuted", "rejected"].map((word) => (report?.[word]?.length ? findings(word, report[word]) : null)),
@@ -206,6 +207,10 @@ function matrix(entries) {
 }
 
 /** How many mutants of the code the new tests noticed, and which one made each test fail. */
+function counterexamples({ counterexamples: found }) {
+  return h("section", {}, h("h2", {}, "Counterexamples"), list(found.map((one) => [h("code", {}, one.call), ` ${one.before} before the change, and ${one.after} after it.`])));
+}
+
 function mutants(one) {
   return h(
     "section",
