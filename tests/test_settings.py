@@ -349,7 +349,7 @@ def test_a_project_cannot_turn_on_what_the_user_turned_off(place: Place) -> None
 
 
 @pytest.mark.anyio
-async def test_whoever_runs_helmsman_is_told_what_a_project_asked_for_in_vain(
+async def test_the_user_learns_which_project_settings_were_ignored(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
     place.project("max_sessions = 1000")

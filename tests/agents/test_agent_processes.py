@@ -62,7 +62,7 @@ async def process_in(pid_file: Path) -> Process:
     return process
 
 
-async def test_a_daemon_of_a_turn_ends_with_the_turn_and_its_agent_goes_on(place: Place, tmp_path: Path) -> None:
+async def test_a_daemon_of_a_turn_ends_with_the_turn_and_its_agent_continues(place: Place, tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     place.fake.on("run", runs(daemon(pid_file, tmp_path)), asks("execute", "rm x"))
     place.fake.on("more", says("again"))
@@ -159,7 +159,7 @@ sys.stdin.read()"""
 
 
 @pytest.mark.parametrize("signal_name", ["SIGTERM", "SIGKILL", "SIGINT"])
-async def test_an_exit_by_a_signal_is_told_as_it_was(signal_name: str) -> None:
+async def test_an_exit_by_a_signal_is_reported_as_it_was(signal_name: str) -> None:
     code = (
         f"import os, signal; signal.signal(signal.SIGINT, signal.SIG_DFL); os.kill(os.getpid(), signal.{signal_name})"
     )

@@ -209,7 +209,7 @@ async def test_in_a_session_that_was_opened_nothing_runs(stage: Stage) -> None:
         await engine.interrupt(opened.session_id)
 
 
-async def test_a_turn_is_told_from_its_start_to_its_one_end(stage: Stage) -> None:
+async def test_a_turn_is_reported_from_its_start_to_its_one_end(stage: Stage) -> None:
     async with stage.engine() as engine:
         opened = await engine.open(stage.options)
         begun = await engine.run_turn(opened.session_id, stage.options, TurnInput(text="short"))
@@ -279,13 +279,13 @@ async def test_a_session_can_be_gone_on_with_in_another_engine(stage: Stage) -> 
         assert [end.outcome for end in await follower.ends()] == ["completed"]
 
 
-async def test_a_session_nobody_knows_is_not_begun_anew(stage: Stage) -> None:
+async def test_an_unknown_session_is_not_begun_anew(stage: Stage) -> None:
     async with stage.engine() as engine:
         with pytest.raises(SessionNotFound):
             await engine.resume(NOWHERE, stage.options)
 
 
-async def test_who_has_let_go_hears_nothing_more(stage: Stage) -> None:
+async def test_a_released_listener_receives_nothing_more(stage: Stage) -> None:
     async with stage.engine() as engine:
         session_id, follower = await stage.begin(engine, "long")
         engine.detach(session_id)
@@ -404,7 +404,7 @@ async def expect(helm: HelmsmanService, session: Session, capability: Capability
     assert capability.word in can.as_dict()["cannot"]
 
 
-async def test_an_agent_nobody_knows_is_refused_with_those_there_are(stage: Stage) -> None:
+async def test_an_unknown_agent_is_refused_with_those_there_are(stage: Stage) -> None:
     async with stage.helm() as helm:
         with pytest.raises(InvalidInput, match="There is no agent 'clod'"):
             await helm.start("short", cwd=stage.directory, agent="clod")

@@ -64,7 +64,7 @@ def test_a_grandchild_belongs_to_the_session_at_the_root() -> None:
     assert sorted(router.children("root")) == ["child", "grandchild"]
 
 
-def test_after_detaching_nobody_is_called() -> None:
+def test_no_callback_runs_after_detaching() -> None:
     router, got = EventRouter(), list[Event]()
     router.attach("a", got.append)
     router.adopt("child", "a")
@@ -88,7 +88,7 @@ def test_a_failing_sink_does_not_stop_the_others(caplog: pytest.LogCaptureFixtur
     assert "a sink failed" in caplog.text
 
 
-def test_every_session_is_told_that_the_engine_is_gone() -> None:
+def test_every_session_learns_that_the_engine_is_gone() -> None:
     router, got = EventRouter(), list[Event]()
     router.attach("a", got.append)
     router.attach("b", got.append)

@@ -33,7 +33,7 @@ def memories(agent: str, place: Path, repo: Path) -> list[Path]:
     "agent",
     ["claude", *(pytest.param(name, marks=[pytest.mark.matrix, pytest.mark.rare]) for name in ("gemini", "qwen"))],
 )
-async def test_nothing_is_remembered_that_nobody_was_asked_about(
+async def test_agents_store_no_memory_without_asking(
     agent: str, model: ScriptedModel, git_repo: Path, tmp_path: Path
 ) -> None:
     places = memories(agent, tmp_path, git_repo)

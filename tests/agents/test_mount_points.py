@@ -104,7 +104,7 @@ async def test_what_a_killed_helmsman_has_left_goes_at_the_next_chance(sandbox: 
     assert not noted.exists()
 
 
-async def test_nobody_waits_for_a_sandbox_that_runs_on(
+async def test_a_sandbox_that_keeps_running_blocks_no_caller(
     sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("helmsman.base.mount_points._GONE_SECONDS", 20.0)

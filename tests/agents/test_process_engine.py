@@ -270,7 +270,7 @@ async def all_gone(record: ProcessRecord) -> None:
 
 
 @KILLED
-async def test_a_session_goes_on_after_a_kill_while_its_process_starts(any_place: Place, killed: str) -> None:
+async def test_a_session_continues_after_a_kill_while_its_process_starts(any_place: Place, killed: str) -> None:
     async with any_place.hub(1) as engine:
         session, heard = await begun_and_ended(engine, any_place)
         await engine.end(session)
@@ -296,7 +296,7 @@ async def test_a_session_goes_on_after_a_kill_while_its_process_starts(any_place
 
 @KILLED
 @STATES
-async def test_a_session_goes_on_after_a_kill_in_any_state(any_place: Place, state: State, killed: str) -> None:
+async def test_a_session_continues_after_a_kill_in_any_state(any_place: Place, state: State, killed: str) -> None:
     async with any_place.hub(1) as engine, anyio.create_task_group() as tasks:
         session, heard = await in_state(engine, any_place, state, tasks)
         record = any_place.record
@@ -312,7 +312,7 @@ async def test_a_session_goes_on_after_a_kill_in_any_state(any_place: Place, sta
 
 
 @STATES
-async def test_a_session_goes_on_under_a_hub_that_takes_it_over_in_any_state(any_place: Place, state: State) -> None:
+async def test_a_session_continues_under_a_hub_that_takes_it_over_in_any_state(any_place: Place, state: State) -> None:
     if any_place.options.agent == "qwen" and state in (State.RUNNING, State.ENDING):
         pytest.skip("After a takeover in this state Qwen gives the next message no answer on the scripted model.")
     async with any_place.hub(1) as engine, anyio.create_task_group() as tasks:

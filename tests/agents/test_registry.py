@@ -57,7 +57,7 @@ def test_an_agent_of_which_another_engine_can_is_not_told_to_go_to_others() -> N
     )
 
 
-def test_nothing_is_lacking_of_which_nobody_says_what_to_do() -> None:
+def test_every_missing_capability_has_an_explanation() -> None:
     agents = Agents([PlayedAgent()])
     for can in (*(profile().capabilities for profile in (Gemini, OpenCode, Qwen)), capabilities(), exec_capabilities()):
         assert all(agents.explained(can).lacking.values())

@@ -33,7 +33,7 @@ def clock() -> Clock:
 # --- the arithmetic --------------------------------------------------------------------------------------------------
 
 
-def test_time_runs_while_nobody_looks() -> None:
+def test_time_runs_while_the_question_is_off_screen() -> None:
     left = TimeLeft.new(300, 0)
     assert (left.seconds(100), left.is_paused(100), left.runs_out()) == (200, False, 300)
 
@@ -75,7 +75,7 @@ def test_many_viewers_cannot_fill_the_record() -> None:
         st.tuples(st.floats(0, 100), st.sampled_from("ab"), st.sampled_from(["shown", "hidden", "look"])), max_size=30
     )
 )
-def test_it_never_grows_and_loses_exactly_the_time_nobody_showed_it(moves: list[tuple[float, str, str]]) -> None:
+def test_it_never_grows_and_loses_exactly_the_time_off_screen(moves: list[tuple[float, str, str]]) -> None:
     left, now, expected = TimeLeft.new(10_000, 0), 0.0, 10_000.0
     until: dict[str, float] = {}
     for pause, viewer, move in moves:
@@ -99,7 +99,7 @@ def test_the_countdown_is_a_sentence() -> None:
 # --- one question ----------------------------------------------------------------------------------------------------
 
 
-async def test_its_time_is_not_up_while_it_is_shown_and_whoever_watches_is_told() -> None:
+async def test_its_time_does_not_run_out_while_it_is_shown_and_watchers_are_notified() -> None:
     deadline, told = Deadline(TimeLeft.new(0.2, time.monotonic())), list[bool]()
     deadline.watchers["a program"] = lambda: told.append(deadline.is_paused)
     async with deadline.shown():

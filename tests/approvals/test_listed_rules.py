@@ -88,7 +88,7 @@ def test_no_project_can_carry_outside_not_even_a_trusted_one(place: Place) -> No
 # --- explained -------------------------------------------------------------------------------------------------------
 
 
-def test_one_is_told_which_rule_decides(place: Place) -> None:
+def test_the_deciding_rule_is_shown(place: Place) -> None:
     place.user(
         '[[rules]]\neffect = "allow"\ncommand = ["npm", "test"]\noutside = true\n'
         '[[rules]]\neffect = "deny"\ncommand = ["rm"]\nreason = "Not here."\n'
@@ -148,7 +148,7 @@ def test_an_id_never_means_another_rule(place: Place) -> None:
     assert len(book.listed(None)) == 1
 
 
-def test_a_rule_somebody_wrote_is_not_removed(place: Place) -> None:
+def test_a_hand_written_rule_is_not_removed(place: Place) -> None:
     place.user(WRITTEN)
     before = place.user_file.read_bytes()
     with pytest.raises(InvalidInput):
@@ -156,7 +156,7 @@ def test_a_rule_somebody_wrote_is_not_removed(place: Place) -> None:
     assert place.user_file.read_bytes() == before
 
 
-def test_a_rule_in_a_file_that_somebody_wrote_anew_is_left_for_them_to_remove(place: Place) -> None:
+def test_a_rule_in_a_rewritten_file_is_left_for_the_user_to_remove(place: Place) -> None:
     book = place.book()
     book.add(made(place)[0])
     file = place.state / "rules.toml"

@@ -384,7 +384,7 @@ def test_words_far_behind_a_program_are_found() -> None:
     assert effect(shown, allowed_as_a_whole(shown), rule) in ("ask", "deny")
 
 
-def test_of_more_commands_than_are_compared_nobody_says_that_none_is_meant() -> None:
+def test_too_many_commands_to_compare_are_asked_about() -> None:
     shown = "sudo sh -c $X " + "git status " * 300
     assert effect(shown, allowed_as_a_whole(shown), Rule(effect="deny", command=("git", "push", "--force"))) == "ask"
 

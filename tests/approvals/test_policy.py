@@ -299,7 +299,7 @@ def test_a_question_that_names_no_place_arose_where_the_session_works(tmp_path: 
 
 
 @pytest.mark.parametrize("odd", ["", "x", "../x", "/a\nb", "/a\0b", "/\ud800", 7, ["/"]])
-def test_a_question_that_names_a_place_nobody_can_read_arose_anywhere(tmp_path: Path, odd: Any) -> None:
+def test_a_question_with_an_unreadable_directory_may_be_about_any_directory(tmp_path: Path, odd: Any) -> None:
     workspace = Workspace(directory=tmp_path)
     question = ask("command_approval", command="ls", sandbox="inside", directory=odd)
     assert decided(question, allow("ls", directory=tmp_path), workspace=workspace).effect == "ask"

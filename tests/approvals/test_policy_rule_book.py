@@ -112,7 +112,7 @@ def test_trust_follows_links_to_the_project_it_names(place: Place) -> None:
     assert len(place.described()) == 1
 
 
-def test_only_the_user_can_say_whom_to_trust(place: Place) -> None:
+def test_only_the_user_can_choose_trusted_repositories(place: Place) -> None:
     place.project(f'trusted_projects = ["{place.repo}"]\n' + ALLOW)
     with pytest.raises(InvalidSetting, match="trusted_projects, which a project's file may not"):
         place.book().check(place.sub)
@@ -234,7 +234,7 @@ def test_a_file_that_others_can_write_is_not_believed(place: Place) -> None:
         place.book().add(Rule(effect="allow", command=("wc",), directory=place.repo))
 
 
-def test_ones_own_file_is_not_believed_where_everybody_can_write_it(place: Place) -> None:
+def test_a_users_file_that_all_users_can_write_is_not_trusted(place: Place) -> None:
     place.user(ALLOW + DENY)
     place.user_file.chmod(0o664)  # a group of one's own
     assert len(place.described()) == 2

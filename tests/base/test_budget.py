@@ -32,7 +32,7 @@ FILE = Path("/home/me/.config/helmsman/helmsman.toml")
         ({"task_tokens": 10**16}, "budget.task_tokens"),
     ],
 )
-def test_what_is_no_budget_is_refused_by_file_and_key(table: Any, named: str) -> None:
+def test_an_invalid_budget_is_refused_by_file_and_key(table: Any, named: str) -> None:
     with pytest.raises(InvalidSetting) as caught:
         Budget.read(table, FILE)
     assert named in caught.value.message

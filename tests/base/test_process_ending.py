@@ -165,7 +165,7 @@ def forking() -> Iterator[subprocess.Popen[str]]:
         outer.kill()
 
 
-def test_what_keeps_forking_is_ended_and_the_others_go_on(forking: subprocess.Popen[str]) -> None:
+def test_what_keeps_forking_is_ended_and_the_others_continue(forking: subprocess.Popen[str]) -> None:
     """Most looks at it find nothing: what was listed has ended, and what it has forked was not listed."""
     sleeping: Process | None = None
     deadline = time.monotonic() + 20
@@ -203,7 +203,7 @@ def sleeping() -> Iterator[tuple[Process, Process]]:
             outer.kill()
 
 
-def test_a_namespace_goes_on_if_the_one_that_stopped_it_is_gone(sleeping: tuple[Process, Process]) -> None:
+def test_a_namespace_continues_if_the_one_that_stopped_it_is_gone(sleeping: tuple[Process, Process]) -> None:
     """Also if it was killed before it could read that all have stopped."""
     init, process = sleeping
     status = Path(f"/proc/{init.pid}/ns/pid").stat()

@@ -77,7 +77,7 @@ def test_they_are_killed_after_their_parent_has_gone(nest: subprocess.Popen[str]
     assert still_running(found) == frozenset()
 
 
-def test_nobody_else_with_the_same_pid_is_hit(nest: subprocess.Popen[str]) -> None:
+def test_a_process_that_reuses_the_pid_is_not_killed(nest: subprocess.Popen[str]) -> None:
     others = {Process(process.pid, "another time") for process in below(nest.pid)}
     assert still_running(others) == frozenset()
     signal_all(others, KILL)
@@ -143,7 +143,7 @@ def test_a_process_that_ended_is_dead_also_before_its_parent_noticed(
 
 
 @pytest.mark.parametrize("pid", [0, -1, 2**31 - 1])
-def test_what_is_no_process_is_dead(pid: int) -> None:
+def test_an_invalid_process_is_dead(pid: int) -> None:
     assert running_process(pid) is None
 
 
@@ -156,7 +156,7 @@ def test_ps_names_the_same_process_whatever_the_time_zone(monkeypatch: pytest.Mo
     assert here in {process for process, _ in from_ps("-A")}
 
 
-def test_without_ps_nobody_is_called_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ps_no_process_counts_as_alive(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_has_proc", lambda: False)
     monkeypatch.setattr(module, "_PS", "/nowhere/ps")
     assert running_process(os.getpid()) is None
@@ -179,7 +179,7 @@ print(with_variable("PATH", os.environ["PATH"]))"""
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere processes are looked for")
-def test_what_ran_before_a_moment_is_told_from_what_was_started_after_it(nest: subprocess.Popen[str]) -> None:
+def test_what_ran_before_a_moment_is_distinguished_from_what_was_started_after_it(nest: subprocess.Popen[str]) -> None:
     moment = started_now()
     assert moment is not None
     assert all(started_before(one, moment) for one in below(nest.pid))

@@ -57,7 +57,7 @@ def test_what_is_something_else_is_refused(content: Any) -> None:
     assert unpack_if_valid(content, Whole) is None
 
 
-def test_what_is_no_value_is_not_packed() -> None:
+def test_an_invalid_value_is_not_packed() -> None:
     with pytest.raises(TypeError, match="object is no value"):
         pack({"here": object()})
 

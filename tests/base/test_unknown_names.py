@@ -69,7 +69,7 @@ def test_every_public_function_that_passes_options_on_is_among_them() -> None:
     assert taking == checked
 
 
-def test_what_resembles_nothing_is_told_what_there_is(settings: Settings) -> None:
+def test_an_unrecognizable_argument_lists_the_known_ones(settings: Settings) -> None:
     with pytest.raises(TypeError, match=r"'zzz'\. It takes: agent, approval_policy, .*sandbox"):
         calls(HelmsmanService(settings))["start"](zzz=1)
 

@@ -33,7 +33,7 @@ LIBRARY = "/home/me/Library/Application Support/helmsman"
         ("darwin", MINE | RELATIVE, LIBRARY, LIBRARY),
     ],
 )
-def test_everybody_means_the_same_directories(
+def test_all_programs_use_the_same_directories(
     platform: str, env: dict[str, str], config: str, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(user_directories, "sys", SimpleNamespace(platform=platform))
@@ -52,7 +52,7 @@ def test_on_windows_both_are_local_to_the_machine(monkeypatch: pytest.MonkeyPatc
     assert usual_state_directory(env | {"LOCALAPPDATA": "D:/Local"}) == "D:/Local/helmsman"
 
 
-def test_who_has_no_home_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_home_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)
     with pytest.raises(InvalidSetting, match="no home directory"):
         load_settings({}, {}, tmp_path)

@@ -55,7 +55,7 @@ def rows() -> str:
     return "[...document.querySelectorAll('.row')].map((one) => one.querySelector('.agent')?.textContent)"
 
 
-async def test_sessions_tasks_and_usage_are_told_apart_and_filtered(
+async def test_sessions_tasks_and_usage_are_distinguished_and_filtered(
     page: Page, helm: Helmsman, model: ScriptedModel, folder: Path
 ) -> None:
     model.otherwise(say("It is done."))

@@ -84,7 +84,7 @@ async def test_a_card_that_is_scrolled_away_is_not_on_screen(
 
 
 @pytest.mark.parametrize("helm", [3.0], indirect=True)
-async def test_what_nobody_saw_is_denied_and_the_session_does_not_look_plainly_done(
+async def test_an_unseen_question_is_denied_and_the_status_says_so(
     page: Page, helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     await go(page, "#/usage")

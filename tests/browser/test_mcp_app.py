@@ -144,6 +144,6 @@ async def test_a_host_shows_the_question_and_its_button_calls_the_tool(
     assert not (folder / "made.txt").exists()
 
 
-async def test_a_client_without_apps_is_told_of_none(helm: HelmsmanService) -> None:
+async def test_a_client_without_apps_is_reported_none(helm: HelmsmanService) -> None:
     async with Client(build_server(helm)) as client:
         assert all(one.meta is None for one in (await client.list_tools()).tools)

@@ -124,7 +124,7 @@ async def test_the_browser_notifies_only_after_a_click_and_only_who_does_not_loo
     assert await page.get("told.length") == 1
 
 
-async def test_what_ends_or_waits_while_nobody_looks_is_told_of_as_it_is_configured(
+async def test_unwatched_ends_and_questions_are_notified_as_configured(
     page: Page, helm: HelmsmanService, model: ScriptedModel, git_repo: Path
 ) -> None:
     told_by_hub(helm)
@@ -165,7 +165,7 @@ async def test_what_ends_or_waits_while_nobody_looks_is_told_of_as_it_is_configu
     await page.until(f"document.querySelector('.notice[data-session=\"{again.id}\"]') === null")
 
 
-async def test_nobody_is_told_of_an_end_that_is_on_screen(
+async def test_an_end_that_is_on_screen_is_not_notified(
     page: Page, helm: HelmsmanService, model: ScriptedModel, git_repo: Path
 ) -> None:
     told_by_hub(helm)

@@ -51,7 +51,7 @@ async def test_tasks_are_listed_filtered_and_canceled(
     await page.until_text("h1", "endless work")
 
 
-async def test_usage_is_drawn_and_told_in_words_and_numbers(
+async def test_usage_is_shown_as_a_chart_and_in_words_and_numbers(
     page: Page, helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     await page.click(".places a[href='#/usage']")

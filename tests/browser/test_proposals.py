@@ -133,7 +133,7 @@ async def test_of_two_tabs_the_second_learns_that_the_question_was_answered(
 
 
 @pytest.mark.parametrize("since", ["replaced", "interrupted", "answered by the client it was handed to"])
-async def test_a_stale_tab_is_told_and_grants_nothing(
+async def test_a_stale_tab_is_notified_and_grants_nothing(
     page: Page,
     helm: HelmsmanService,
     model: ScriptedModel,

@@ -195,7 +195,7 @@ async def commit(repository: Path) -> None:
             await anyio.run_process(["git", *arguments], cwd=repository)
 
 
-async def test_output_follows_its_tail_until_somebody_scrolls_up(
+async def test_output_follows_its_tail_until_the_user_scrolls_up(
     page: Page, helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     counts = "for n in $(seq 5000); do echo line $n; [ -e enough ] && break; sleep 0.02; done"

@@ -106,7 +106,7 @@ async def test_what_cannot_be_started_is_said_in_the_dialog(page: Page, tmp_path
     await page.until("document.querySelector('dialog') === null")
 
 
-async def test_a_running_turn_is_steered_and_a_resting_session_goes_on(
+async def test_a_running_turn_is_steered_and_a_resting_session_continues(
     page: Page, helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     gate = model.gate()

@@ -43,7 +43,9 @@ async def test_a_provider_of_ones_own_is_said_as_such(helm: HelmsmanService) -> 
     assert "reports no rate limits" in report.advice
 
 
-async def test_without_a_login_one_is_told_to_log_in(codex_binary: Path, codex_home: CodexHome, tmp_path: Path) -> None:
+async def test_without_a_login_the_error_asks_to_log_in(
+    codex_binary: Path, codex_home: CodexHome, tmp_path: Path
+) -> None:
     codex_home.config_path.write_text("", encoding="utf-8")
     settings = load_settings({"codex_path": str(codex_binary)}, codex_home.env, tmp_path)
     async with HelmsmanService(settings, env=codex_home.env) as helm:
@@ -106,7 +108,7 @@ async def test_a_start_is_refused_when_less_is_left_than_asked_for(
     assert len(model.requests) == asked
 
 
-async def test_a_start_goes_on_when_enough_is_left(helm: HelmsmanService, model: ScriptedModel, folder: Path) -> None:
+async def test_a_start_continues_when_enough_is_left(helm: HelmsmanService, model: ScriptedModel, folder: Path) -> None:
     await after_a_turn(helm, model, folder, rate_limit(50, window_minutes=300, resets_at=LATER))
     model.on("more", say("ok"))
     session = await helm.start("more", cwd=folder, min_remaining_percent=50)
@@ -129,7 +131,7 @@ async def test_the_limit_of_a_single_model_does_not_hold_up_others(
     assert both.limits[0] == RateLimit(name="primary", used_percent=10, window_minutes=300, resets_at=LATER)
 
 
-async def test_unknown_limits_let_the_start_go_on_and_say_so(
+async def test_unknown_limits_let_the_start_continue_and_say_so(
     helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("hello", say("hi"))
@@ -140,7 +142,7 @@ async def test_unknown_limits_let_the_start_go_on_and_say_so(
 
 
 @pytest.mark.parametrize("percent", [-1, 101, float("nan")])
-async def test_what_is_no_percentage_is_refused(helm: HelmsmanService, folder: Path, percent: float) -> None:
+async def test_an_invalid_percentage_is_refused(helm: HelmsmanService, folder: Path, percent: float) -> None:
     with pytest.raises(InvalidInput, match="from 0 to 100"):
         await helm.start("hello", cwd=folder, min_remaining_percent=percent)
 

@@ -69,7 +69,7 @@ async def running(session: Session) -> None:
             await session.feed.changed()
 
 
-async def test_a_turn_that_passes_a_budget_is_stopped_and_goes_on_once_after_a_yes_as_the_same_task(
+async def test_a_turn_that_passes_a_budget_is_stopped_and_continues_once_after_a_yes_as_the_same_task(
     agent: PlayedAgent, place: Place
 ) -> None:
     place.allow(project_day_usd=10)
@@ -172,7 +172,7 @@ async def test_sessions_that_are_each_below_a_budget_and_together_beyond_it_are_
         assert not sessions[3].questions
 
 
-async def test_a_task_has_a_budget_of_its_own_and_a_yes_to_it_is_for_that_task_alone(
+async def test_a_task_has_its_own_budget_and_a_yes_to_it_is_for_that_task_alone(
     agent: PlayedAgent, place: Place
 ) -> None:
     place.allow(task_tokens=100)
@@ -304,7 +304,7 @@ async def test_an_interrupt_while_a_turn_is_being_stopped_is_the_end_without_a_q
         go_on.set()
 
 
-async def test_whoever_cancels_the_task_while_somebody_is_asked_says_no(agent: PlayedAgent, place: Place) -> None:
+async def test_cancelling_a_task_with_an_open_question_is_a_no(agent: PlayedAgent, place: Place) -> None:
     place.allow(day_tokens=1)
     settings = place.settings()
     async with (
@@ -322,9 +322,7 @@ async def test_whoever_cancels_the_task_while_somebody_is_asked_says_no(agent: P
         assert ended.error["code"] == "budget_exceeded"
 
 
-async def test_nobody_answers_and_that_is_a_no(
-    agent: PlayedAgent, place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_no_answer_is_a_no(agent: PlayedAgent, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("helmsman.capabilities.budgets.ANSWERED_WITHIN", timedelta(seconds=0.05))
     place.allow(day_tokens=1)
     async with HelmsmanService(place.settings(), agents=[agent]) as helm:

@@ -74,7 +74,7 @@ async def test_a_session_without_one_tells_what_its_last_turn_edited(
     assert "1 file(s) changed, +2 -0" in changed.diff.stat
 
 
-async def test_else_it_is_what_is_not_committed_there_whoever_changed_it(
+async def test_otherwise_it_is_everything_uncommitted_there(
     helm: HelmsmanService, scripted: ScriptedModel, git_repo: Path
 ) -> None:
     session = await work(helm, "write", git_repo, worktree=False)
@@ -85,7 +85,7 @@ async def test_else_it_is_what_is_not_committed_there_whoever_changed_it(
     assert "by any program" in changed.about
 
 
-async def test_outside_of_git_nobody_knows_what_changed(
+async def test_outside_of_git_changes_are_unknown(
     helm: HelmsmanService, scripted: ScriptedModel, tmp_path: Path
 ) -> None:
     folder = tmp_path / "plain"
@@ -246,7 +246,7 @@ async def test_who_names_no_digest_applies_what_they_were_shown_last(
     assert (git_repo / "made.txt").read_text(encoding="utf-8") == "something else\n"
 
 
-async def test_a_digest_that_nobody_here_knows_is_told_all_that_there_is(
+async def test_an_unknown_digest_is_refused_with_the_whole_change(
     helm: HelmsmanService, scripted: ScriptedModel, git_repo: Path
 ) -> None:
     session = await work(helm, "write", git_repo)
@@ -300,7 +300,7 @@ async def test_commands_left_running_end_before_their_changes_are_applied(
         assert (git_repo / "tick.txt").read_text() == (session.worktree.path / "tick.txt").read_text()
 
 
-async def test_the_sandbox_around_a_command_is_no_command_of_its_own(
+async def test_the_sandbox_around_a_command_is_not_its_own_command(
     helm: HelmsmanService, model: ScriptedModel, git_repo: Path
 ) -> None:
     model.on("serve", run("echo ready > ready.txt; exec sleep 600", yield_ms=500), say("it runs"))

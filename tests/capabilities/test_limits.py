@@ -57,7 +57,7 @@ def is_waiting(task: Task) -> bool:
     return task.waiting_for is not None
 
 
-async def test_a_task_that_waits_holds_no_slot_and_goes_on_in_its_thread_as_the_same_task(
+async def test_a_task_that_waits_holds_no_slot_and_continues_in_its_thread_as_the_same_task(
     agent: PlayedAgent, settings: Settings, tmp_path: Path
 ) -> None:
     agent.limit_is_there_at = datetime.now(UTC) + timedelta(hours=1)
@@ -90,7 +90,7 @@ async def test_a_task_that_waits_holds_no_slot_and_goes_on_in_its_thread_as_the_
         assert [one.before for one in usages if one.session_id == session.id] == [Usage(10, 0, 5, 0)]
 
 
-async def test_it_goes_on_by_itself_when_the_limit_is_there_again(
+async def test_it_continues_by_itself_when_the_limit_is_there_again(
     agent: PlayedAgent, settings: Settings, tmp_path: Path
 ) -> None:
     async with HelmsmanService(settings, agents=[agent]) as helm:
@@ -129,7 +129,9 @@ async def test_it_is_waited_for_as_long_as_makes_sense(
         assert least <= (queued.not_before - now).total_seconds() <= most
 
 
-async def test_somebody_is_asked_and_a_no_is_the_end(agent: PlayedAgent, settings: Settings, tmp_path: Path) -> None:
+async def test_the_user_is_asked_at_a_limit_and_a_no_ends_the_turn(
+    agent: PlayedAgent, settings: Settings, tmp_path: Path
+) -> None:
     agent.limit_is_there_at = datetime.now(UTC) + timedelta(hours=2)
     async with HelmsmanService(settings, agents=[agent]) as helm:
         session = await helm.start("work", cwd=tmp_path)
@@ -144,7 +146,7 @@ async def test_somebody_is_asked_and_a_no_is_the_end(agent: PlayedAgent, setting
         assert task.error["code"] == USAGE_LIMIT
 
 
-async def test_somebody_is_asked_and_after_a_yes_it_waits(
+async def test_the_user_is_asked_at_a_limit_and_after_a_yes_the_turn_waits(
     agent: PlayedAgent, settings: Settings, tmp_path: Path
 ) -> None:
     agent.limit_is_there_at = datetime.now(UTC) + timedelta(hours=2)
@@ -175,7 +177,7 @@ async def test_who_said_fail_gets_the_failure_at_once(agent: PlayedAgent, settin
 
 
 @pytest.mark.parametrize("by", ["the client that began it", "another"])
-async def test_an_interrupt_while_somebody_is_asked_is_a_no(
+async def test_an_interrupt_of_an_open_question_is_a_no(
     agent: PlayedAgent, settings: Settings, tmp_path: Path, by: str
 ) -> None:
     async with (
@@ -227,7 +229,7 @@ async def limited(helm: HelmsmanService, agent: PlayedAgent, directory: Path) ->
     return session
 
 
-async def test_what_its_agent_never_heard_of_goes_on_in_its_session_with_the_next_hub(
+async def test_an_unsent_message_is_sent_in_its_session_by_the_next_hub(
     agent: PlayedAgent, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(PlayedEngine, "id", "kept")
@@ -269,7 +271,7 @@ async def test_what_waits_is_known_to_the_next_hub_also_if_the_limit_was_reached
         assert task.spec is not None
 
 
-async def test_a_step_whose_turn_goes_on_later_has_failed_and_names_the_task_that_does(
+async def test_a_step_whose_turn_continues_later_has_failed_and_names_the_task_that_does(
     agent: PlayedAgent, settings: Settings, tmp_path: Path
 ) -> None:
     agent.limit_is_there_at = datetime.now(UTC) + timedelta(hours=2)

@@ -127,7 +127,7 @@ async def test_full_access_too_is_given_only_to_an_approved_plan(
     assert outside.exists()
 
 
-async def test_whoever_waits_sees_no_idle_session_between_plan_and_work(
+async def test_a_waiting_client_sees_no_idle_session_between_plan_and_work(
     helm: HelmsmanService, model: ScriptedModel, writes: dict[str, Any]
 ) -> None:
     gate = model.gate()
@@ -182,7 +182,7 @@ async def test_a_client_that_gets_events_one_by_one_sees_no_end_before_that_of_t
     assert [task.status for task in tasks] == ["completed", "completed", "completed"]
 
 
-async def test_a_session_that_cannot_go_on_from_its_plan_fails_with_the_reason(
+async def test_a_session_that_cannot_continue_from_its_plan_fails_with_the_reason(
     helm: HelmsmanService, model: ScriptedModel, writes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model.on("Make a file", say(PLAN))
@@ -262,7 +262,7 @@ async def test_after_a_stop_the_session_works_on_in_the_ordinary_way(
 
 
 @on_its_own_engine
-async def test_nobody_s_answer_is_a_stop(
+async def test_a_plan_without_an_answer_is_stopped(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, writes: dict[str, Any]
 ) -> None:
     model.on("Make a file", say(PLAN))
@@ -421,7 +421,7 @@ async def test_a_step_that_plans_first_asks_its_handler(
     assert (git_repo / "made.txt").exists()
 
 
-async def test_a_step_whose_plan_nobody_can_approve_does_nothing(
+async def test_a_step_whose_plan_cannot_be_approved_does_nothing(
     helm: HelmsmanService, model: ScriptedModel, git_repo: Path, writes: dict[str, Any]
 ) -> None:
     model.on("Make a file", say(PLAN))

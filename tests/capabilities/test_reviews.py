@@ -125,7 +125,7 @@ async def test_a_review_is_a_task_whose_result_is_the_text(
     assert "The port is wrong" in task.result
 
 
-async def test_a_review_in_a_session_of_its_own_can_change_nothing(
+async def test_a_review_in_its_own_session_can_change_nothing(
     helm: HelmsmanService, model: ScriptedModel, changed: Path
 ) -> None:
     model.otherwise(run("echo no > made.txt"), say(answer(changed)))
@@ -191,7 +191,7 @@ async def test_a_commit_is_named_by_its_whole_id(helm: HelmsmanService, model: S
     assert len((await reported(helm, begun)).findings) == 1
 
 
-async def test_instructions_are_told_besides_the_target(
+async def test_instructions_are_sent_beside_the_target(
     helm: HelmsmanService, model: ScriptedModel, changed: Path
 ) -> None:
     model.otherwise(say(answer(changed)))

@@ -59,21 +59,21 @@ def test_a_turn_that_only_the_registry_knows_counts() -> None:
     assert spent(all_spendings([session("s", turn(T1, 7))], tasks)) == [("s", 7), ("gone", 10), ("s", 5), (None, 1)]
 
 
-def test_of_a_task_that_goes_on_only_its_new_turn_may_be_missing_in_the_file() -> None:
+def test_of_a_task_that_continues_only_its_new_turn_may_be_missing_in_the_file() -> None:
     file = session("s", turn(T1, 10))
     assert spent(all_spendings([file], [task("s", T2, 10, before=10)])) == [("s", 10)]
     assert spent(all_spendings([file], [task("s", T2, 13, before=10)])) == [("s", 10), ("s", 3)]
     assert spent(all_spendings([], [task("s", T2, 13, before=10)])) == [("s", 13)]
 
 
-def test_of_a_turn_that_runs_counts_whoever_knows_more() -> None:
+def test_the_larger_count_of_a_running_turns_tokens_wins() -> None:
     file = session("s", turn(T1, 10))
     assert spent(all_spendings([file], [], running={T1: Usage(12)})) == [("s", 12)]
     assert spent(all_spendings([file], [], running={T1: Usage(9), T2: Usage(5)})) == [("s", 10)]
 
 
 @pytest.mark.parametrize("own_id", [None, "0", "8a83845f-cc98-4778-b364-3e6bdb8dcea5"])
-def test_a_task_that_cannot_be_told_by_its_id_is_in_the_file_of_its_session(own_id: str | None) -> None:
+def test_a_task_with_an_unlisted_id_is_found_in_the_file_of_its_session(own_id: str | None) -> None:
     """Codex 0.93 numbers turns anew after each resume; `codex exec` does not say what it calls them."""
     assert spent(all_spendings([session("s", turn(None, 10))], [task("s", own_id, 10)])) == [("s", 10)]
 

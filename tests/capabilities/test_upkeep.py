@@ -170,7 +170,7 @@ async def test_a_name_shows_in_the_list_and_in_the_session(helm: HelmsmanService
     assert [info.name for info in (await helm.list())[0]] == ["The parser"]
 
 
-async def test_what_is_no_name_is_refused(helm: HelmsmanService, three_turns: Session) -> None:
+async def test_an_invalid_name_is_refused(helm: HelmsmanService, three_turns: Session) -> None:
     for name in ("", "  ", "two\nlines", "x" * 201):
         with pytest.raises(InvalidInput, match="name"):
             await helm.extras.upkeep.rename(three_turns.id, name)
@@ -202,7 +202,7 @@ async def test_an_archived_session_is_forgotten_and_comes_back(
 
 
 @pytest.mark.matrix
-async def test_an_archived_session_goes_on_only_when_it_is_back(
+async def test_an_archived_session_continues_only_when_it_is_back(
     helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("hello", say("hi"))
@@ -315,7 +315,7 @@ async def test_an_interrupt_ends_the_work_on_a_goal(helm: HelmsmanService, model
 
 
 @on_its_own_engine
-async def test_a_message_to_a_session_with_a_goal_is_a_turn_of_its_own_and_the_goal_goes_on_after_it(
+async def test_a_message_to_a_session_with_a_goal_is_its_own_turn_and_the_goal_continues_after_it(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path
 ) -> None:
     gate = model.gate()
@@ -355,7 +355,7 @@ async def test_a_session_with_a_goal_is_compacted_while_the_goal_waits(
         assert goal.status == "paused"
 
 
-async def test_what_is_no_goal_is_refused(helm: HelmsmanService, three_turns: Session) -> None:
+async def test_an_invalid_goal_is_refused(helm: HelmsmanService, three_turns: Session) -> None:
     for goal in ("", "  ", "x" * 4001):
         with pytest.raises(InvalidInput, match="goal"):
             await helm.extras.upkeep.set_goal(three_turns.id, goal)

@@ -73,7 +73,7 @@ def test_before_and_since_make_the_whole(spendings: list[Spending], time: dateti
     assert since + before == report(spendings, "model", PRICES).total.usage
 
 
-def test_cost_is_told_where_a_price_is_known_and_what_it_leaves_out_is_said() -> None:
+def test_cost_is_reported_where_a_price_is_known_and_what_it_leaves_out_is_said() -> None:
     spendings = [
         Spending("codex", "s", "/src", "cheap", 0.0, 1, 1_000_000, 0, 1_000_000, 0),
         Spending("codex", "s", "/src", "nobody's", 0.0, 1, 7, 0, 3, 0),
@@ -88,7 +88,7 @@ def test_cost_is_told_where_a_price_is_known_and_what_it_leaves_out_is_said() ->
     assert told.unpriced_models == ("nobody's",)
 
 
-def test_what_an_agent_has_told_of_the_cost_wins_and_the_rest_is_priced() -> None:
+def test_a_cost_that_the_agent_reports_wins_and_the_rest_is_priced() -> None:
     spendings = [
         Spending("claude", "s", "/src", "cheap", 0.0, 1, 1_000_000, 0, 0, 0, 0.25),
         Spending("claude", "s", "/src", "cheap", 0.0, 1, 1_000_000, 0, 0, 0),
@@ -127,6 +127,6 @@ def test_a_time_is_understood_as_people_write_it(text: str, time: datetime) -> N
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "7", "d", "-7d", "999999w", "2026-13-01", "7d\n7d"])
-def test_what_is_no_time_is_refused_with_examples(text: str) -> None:
+def test_an_invalid_time_is_refused_with_examples(text: str) -> None:
     with pytest.raises(InvalidInput, match="Use one such as"):
         parse_since(text, NOW)

@@ -24,7 +24,7 @@ async def test_models_are_a_table_on_a_terminal(cli: Cli) -> None:
         assert await program.exit_code() == ExitCode.OK
 
 
-async def test_the_account_is_told_in_sentences(cli: Cli) -> None:
+async def test_the_account_is_reported_in_sentences(cli: Cli) -> None:
     done = await cli.run("agents", "account")
     assert done.exit_code == ExitCode.OK
     assert done.stdout.splitlines() == [

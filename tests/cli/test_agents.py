@@ -19,7 +19,7 @@ SECONDS = 60
 
 
 @pytest.mark.rare
-async def test_a_question_of_claude_code_outlives_the_hub_and_its_session_goes_on(
+async def test_a_question_of_claude_code_outlives_the_hub_and_its_session_continues(
     detached_cli: Cli, detached_engines: Path, model: ScriptedModel, tmp_path: Path
 ) -> None:
     model.on("Make it", run("touch made.txt"), say("Made."))

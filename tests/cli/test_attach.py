@@ -120,7 +120,7 @@ async def _daemon(codex_binary: Path, codex_home: CodexHome) -> AsyncIterator[No
             await process.wait()
 
 
-async def test_a_session_open_in_codex_own_daemon_goes_on_through_it(
+async def test_a_session_open_in_codex_own_daemon_continues_through_it(
     cli: Cli,
     detached_cli: Cli,
     detached_engines: Path,

@@ -51,7 +51,7 @@ async def test_a_session_is_handed_over_and_its_work_reviewed(
     assert "Dropped: other.txt is not part of the diff." in review.stdout
 
 
-async def test_an_agent_that_nobody_knows_works_when_told_so(
+async def test_an_unknown_agent_works_if_it_is_configured(
     detached_cli: Cli, git_repo: Path, fake_acp_agent: FakeAcpAgent
 ) -> None:
     own = Path(detached_cli.env["HOME"]) / ".config" / "helmsman" / "helmsman.toml"

@@ -171,7 +171,7 @@ async def test_a_yes_is_to_what_was_on_the_screen(cli: Cli, left: Left, git_repo
     assert git(git_repo, "status", "--porcelain") == ""
 
 
-async def test_where_nobody_can_be_asked_the_digest_says_what_was_meant(cli: Cli, left: Left, git_repo: Path) -> None:
+async def test_without_a_person_to_ask_the_digest_says_what_was_meant(cli: Cli, left: Left, git_repo: Path) -> None:
     refused = await cli.run("apply", left.id)
     assert (refused.exit_code, "--digest" in refused.stderr) == (2, True)
     (shown,) = (await cli.run("diff", "--json", left.id)).json

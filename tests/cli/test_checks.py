@@ -69,7 +69,7 @@ def test_a_codex_home_one_cannot_write_to_is_a_failed_check(tmp_path: Path) -> N
     assert "permissions" in home.fix
 
 
-def test_a_state_directory_of_everybody_is_a_failed_check(tmp_path: Path) -> None:
+def test_a_state_directory_open_to_all_users_fails_the_check(tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
     shared.chmod(0o777)
@@ -142,7 +142,7 @@ def test_an_mcp_server_that_is_required_fails_and_another_warns() -> None:
     assert all(len(line.detail) < 300 for line in lines)
 
 
-def test_what_an_mcp_server_fails_with_is_told_without_codexs_own_types() -> None:
+def test_what_an_mcp_server_fails_with_is_reported_without_codexs_own_types() -> None:
     step = "Send message error Transport [codex_rmcp_client::a<b<c>>] error: Broken pipe (os error 32)"
     error = f"MCP startup failed: handshaking with MCP server failed: {step}, when send initialize request: {step}"
     rows = [{"name": "quits", "tools": {}, "toolsError": error}]
@@ -179,7 +179,7 @@ def test_detaching_says_what_it_means_and_why_it_is_not_possible(
     assert "network access" in why
 
 
-def test_engines_that_nobody_would_end_are_named_with_the_way_to_stop_them() -> None:
+def test_orphaned_engines_are_named_with_the_command_that_stops_them() -> None:
     def engine(name: str, status: str) -> dict[str, Any]:
         return {"id": name, "agent": "codex", "status": status, "version": "0.163.0", "pid": 7}
 

@@ -182,7 +182,7 @@ def test_a_browser_is_opened_only_where_a_person_sits_before_a_screen(
     assert dashboard.is_desktop() is opens
 
 
-def test_the_usual_port_is_left_to_whoever_has_it() -> None:
+def test_the_usual_port_is_left_to_its_holder() -> None:
     import socket
 
     usual = dashboard._free_port("127.0.0.1")

@@ -136,7 +136,7 @@ async def test_status_counts_down_and_an_answer_in_a_shell_is_said_to_be_just_th
     assert audit(detached_cli) == [("command line", None)]
 
 
-async def test_what_nobody_answered_is_seen_in_watch_status_and_lists(
+async def test_unanswered_questions_are_shown_in_watch_status_and_lists(
     detached_cli: Cli, left_behind: LeaveBehind
 ) -> None:
     session_id = await left_behind.asking(approval_timeout=3.0)

@@ -78,7 +78,7 @@ def test_all_commands_are_listed_under_headings_whole(columns: int) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_session_that_is_not_there_is_told_as_json(bare_cli: Cli) -> None:
+async def test_a_session_that_is_not_there_is_reported_as_json(bare_cli: Cli) -> None:
     with_session = [
         name for name, command in COMMANDS.items() if command.params and command.params[0].name == "session"
     ]

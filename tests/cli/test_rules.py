@@ -52,7 +52,7 @@ async def test_a_directory_holds_for_the_command_behind_it(bare_cli: Cli, book: 
     assert (await bare_cli.run("config", "rules", "test", "npm test")).stdout.startswith("Allowed.")
 
 
-async def test_programs_are_told_the_same(bare_cli: Cli, own_file: Path, book: RuleBook) -> None:
+async def test_programs_get_the_rules_as_json(bare_cli: Cli, own_file: Path, book: RuleBook) -> None:
     (said,) = (await bare_cli.run("config", "rules", "list", "--json")).json
     assert [(rule["effect"], rule["removable"]) for rule in said["rules"]] == [
         ("allow", False),
@@ -62,13 +62,13 @@ async def test_programs_are_told_the_same(bare_cli: Cli, own_file: Path, book: R
     assert (said["allowWorkspacePatches"], said["problem"]) == (False, None)
 
 
-async def test_without_rules_one_is_told_so_and_a_broken_file_is_named(bare_cli: Cli) -> None:
+async def test_missing_rules_are_reported_and_a_broken_file_is_named(bare_cli: Cli) -> None:
     assert "There are no rules" in (await bare_cli.run("config", "rules")).stderr
     (bare_cli.directory / "helmsman.toml").write_text('[[rules]]\neffect = "permit"\n', encoding="utf-8")
     assert "Nothing is allowed by rule now: Rule 1 of" in (await bare_cli.run("config", "rules")).stderr
 
 
-async def test_one_is_told_which_rule_decides_a_command(bare_cli: Cli, own_file: Path, book: RuleBook) -> None:
+async def test_the_deciding_rule_of_a_command_is_shown(bare_cli: Cli, own_file: Path, book: RuleBook) -> None:
     asked = await bare_cli.run("config", "rules", "test", "git status")
     assert asked.stdout.startswith(
         "Asked. A yes may let it leave the sandbox, and this rule has no `outside = true`: allow"
@@ -114,7 +114,7 @@ async def test_json_removes_what_was_agreed_to(bare_cli: Cli, book: RuleBook) ->
     assert book.listed(None) == []
 
 
-async def test_a_rule_that_somebody_wrote_is_not_touched(bare_cli: Cli, own_file: Path) -> None:
+async def test_a_hand_written_rule_is_not_changed(bare_cli: Cli, own_file: Path) -> None:
     (said,) = (await bare_cli.run("config", "rules", "--json")).json
     done = await bare_cli.run("config", "rules", "remove", said["rules"][0]["id"], "--yes")
     assert done.exit_code != 0

@@ -161,7 +161,7 @@ async def test_output_that_fits_its_schema_is_given_parsed(cli: Cli, model: Scri
     assert "does not fit the output schema" in done.stderr
 
 
-async def test_what_nobody_can_be_asked_is_denied_and_said_so(cli: Cli, model: ScriptedModel) -> None:
+async def test_a_question_without_a_person_to_ask_is_denied_with_the_reason(cli: Cli, model: ScriptedModel) -> None:
     model.on("Publish", run("touch /published", escalate="It must leave the sandbox"), say("Then not."))
     done = await cli.run("run", "-s", "workspace-write", "-a", "on-request", "Publish")
     assert (done.exit_code, done.stdout) == (0, "Then not.\n")

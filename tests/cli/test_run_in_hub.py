@@ -81,7 +81,7 @@ async def test_ctrl_c_stops_the_turn(detached_cli: Cli, model: ScriptedModel) ->
         assert await program.exit_code() == 130
 
 
-async def test_its_question_is_answered_by_somebody_else(
+async def test_its_question_is_answered_by_another_client(
     detached_cli: Cli, model: ScriptedModel, settings: Settings, codex_home: CodexHome
 ) -> None:
     model.on("Publish", run("touch made.txt", escalate="It must leave the sandbox"), say("Published."))
@@ -137,7 +137,7 @@ async def test_detached_it_returns_at_once_and_its_question_waits(detached_cli: 
     assert not (detached_cli.directory / "made.txt").exists()
 
 
-async def test_the_newest_session_of_the_directory_goes_on(detached_cli: Cli, model: ScriptedModel) -> None:
+async def test_the_newest_session_of_the_directory_continues(detached_cli: Cli, model: ScriptedModel) -> None:
     model.on("First", say("One."))
     model.on("Second", say("Two."))
     refused = await detached_cli.run("run", "--continue", "Second")

@@ -19,7 +19,7 @@ async def session_id(cli: Cli, model: ScriptedModel) -> str:
     return ended
 
 
-async def test_a_message_is_sent_and_the_turn_goes_on_alone(
+async def test_a_message_is_sent_and_the_turn_continues_alone(
     detached_cli: Cli, model: ScriptedModel, session_id: str
 ) -> None:
     cli = detached_cli

@@ -127,7 +127,7 @@ def damage(path: Path) -> None:
         file.write(b"\xff" * 500_000)
 
 
-async def test_a_damaged_store_is_left_as_it_is_and_one_is_told_what_to_do(
+async def test_a_damaged_store_is_kept_and_the_error_says_what_to_do(
     bare_cli: Cli, path: Path, registry: Registry, tmp_path: Path
 ) -> None:
     registry.close()
@@ -146,7 +146,7 @@ async def test_a_damaged_store_is_left_as_it_is_and_one_is_told_what_to_do(
     assert [file.name for file in path.parent.iterdir() if "damaged" in file.name] == []
 
 
-async def test_a_file_that_is_no_store_is_told_of_by_every_command(bare_cli: Cli, path: Path) -> None:
+async def test_a_file_that_is_no_store_is_reported_by_every_command(bare_cli: Cli, path: Path) -> None:
     path.parent.mkdir(mode=0o700, exist_ok=True)
     path.write_bytes(b"not a database, " * 1000)
     for name in ("show", "export", "compact"):
@@ -226,7 +226,7 @@ def copied(registry: Registry, path: Path, tmp_path: Path) -> Path:
     ],
     ids=["read-only", "full"],
 )
-async def test_on_a_disk_that_cannot_be_written_one_can_look_and_is_told_what_to_do(
+async def test_on_a_read_only_disk_reading_works_and_the_error_says_what_to_do(
     bare_cli: Cli, copied: Path, options: str, then: str, advice: str
 ) -> None:
     script = f"cp {copied} $S/{REGISTRY_NAME}; {then}; $H show; $H check; $H export; $H compact --yes --json"

@@ -268,7 +268,7 @@ async def left_alone(
         return session.task_ids[0]
 
 
-async def test_a_task_that_asks_is_told_so_and_goes_on_asking(
+async def test_a_task_with_a_question_says_so_and_keeps_it_open(
     cli: Cli, left_alone: str, settings: Settings, codex_home: CodexHome, git_repo: Path
 ) -> None:
     for _ in range(2):

@@ -107,12 +107,12 @@ def test_every_recorded_story_fits_its_width_and_ends_with_what_was_said(recordi
     assert all(" ".join(text.split()) in shown for text in said)
 
 
-def test_a_command_is_told_with_its_output_and_exit_code() -> None:
+def test_a_command_is_reported_with_its_output_and_exit_code() -> None:
     story = "› Tell the story\n\n$ echo oops; exit 3\n  oops\n  ✗ exit 3 (0.0 s)\n\n• It failed"
     assert _story("0.145.0", "app-server-command-failed") == story
 
 
-def test_a_patch_is_told_file_by_file() -> None:
+def test_a_patch_is_reported_file_by_file() -> None:
     story = _story("0.145.0", "app-server-patch")
     assert "± change changed.txt  +1 -1\n  @@ -1,3 +1,3 @@\n   one\n  -two\n  +TWO\n   three\n" in story
     assert "± delete gone.txt  +0 -3\n  -one\n" in story
@@ -120,33 +120,33 @@ def test_a_patch_is_told_file_by_file() -> None:
     assert "± add new.txt  +2 -0\n  +hello\n  +world\n" in story
 
 
-def test_a_plan_is_told_once_and_then_only_what_moved() -> None:
+def test_a_plan_is_reported_once_and_then_only_what_moved() -> None:
     story = "Plan  0 of 2 steps\n  ▸ Look\n  ○ Mend\n\nPlan  2 of 2 steps\n  ✓ Look\n  ✓ Mend\n\n• Planned and done"
     assert _story("0.145.0", "app-server-plan").endswith(story)
 
 
-def test_a_declined_command_is_told_as_such() -> None:
+def test_a_declined_command_is_reported_as_such() -> None:
     assert "$ touch /elsewhere\n  ✗ declined, not run\n" in _story("0.145.0", "app-server-declined")
 
 
-def test_an_interrupted_message_is_told_as_far_as_it_went() -> None:
+def test_an_interrupted_message_is_reported_as_far_as_it_went() -> None:
     assert _story("0.145.0", "app-server-interrupted").endswith("• Hel\n\n■ Interrupted")
 
 
-def test_tools_searches_and_thoughts_are_told() -> None:
+def test_tools_searches_and_thoughts_are_reported() -> None:
     assert '◦ called lab/read {"key": "k"}\n  no such note\n' in _story("0.145.0", "app-server-mcp-tool")
     assert "◦ searched the web for tide tables\n" in _story("0.145.0", "app-server-web-search")
     assert "\n  First look.\n" in _story("0.145.0", "app-server-reasoning")
 
 
-def test_sub_agents_are_told_in_a_line_each() -> None:
+def test_sub_agents_are_reported_in_a_line_each() -> None:
     story = _story("0.145.0", "app-server-sub-agent")
     assert "◦ sub-agents: spawn_agent: Help with the story\n" in story
     assert re.search(r"^  ↳ id-\d agent message: Helping", story, re.MULTILINE)
     assert re.search(r"^  ↳ id-\d starting$", story, re.MULTILINE)
 
 
-def test_a_retry_is_told() -> None:
+def test_a_retry_is_reported() -> None:
     assert "! Reconnecting... 1/1" in _story("0.145.0", "app-server-retry", width=140)
 
 
@@ -168,7 +168,7 @@ def test_a_message_that_was_not_streamed_is_given_out_at_its_end() -> None:
     assert _text(AgentMessage(id="m", text="one\ntwo\n")) == "• one\n  two"
 
 
-def test_a_message_that_ends_differently_than_it_was_written_is_not_told_twice() -> None:
+def test_a_message_that_ends_differently_than_it_was_written_is_reported_once() -> None:
     transcript = TranscriptPrinter(_console())
     shown = _shown(transcript, _delta("Hello\nWor"), *_ended(AgentMessage(id="m", text="Goodbye")))
     assert shown == "\n• Hello"
@@ -190,7 +190,7 @@ def test_held_messages_come_before_what_follows_and_the_result_apart() -> None:
     assert transcript.rest("Done.") == []
 
 
-def test_the_result_is_not_told_before_a_command_that_outlives_the_turn() -> None:
+def test_the_result_is_not_reported_before_a_command_that_outlives_the_turn() -> None:
     transcript = TranscriptPrinter(_console(), hold_messages=True)
     command = CommandExecution(id="c", command="serve", status="in_progress")
     events = [ItemStarted(session_id="s", item=command), *_ended(AgentMessage(id="m", text="Done."))]
@@ -294,7 +294,7 @@ def test_in_a_log_a_command_that_ends_later_is_named_again() -> None:
     assert _shown(transcript, *_ended(replace(command, status="completed", exit_code=0))) == "\n$ make\n  ✓ exit 0"
 
 
-def test_commands_cut_off_by_an_interrupt_are_told() -> None:
+def test_commands_cut_off_by_an_interrupt_are_reported() -> None:
     transcript = TranscriptPrinter(_console())
     command = CommandExecution(id="c", command="sleep 300", status="in_progress")
     shown = _shown(
@@ -303,7 +303,7 @@ def test_commands_cut_off_by_an_interrupt_are_told() -> None:
     assert shown == "\n$ sleep 300\n  ✗ did not finish\n\n■ Interrupted"
 
 
-def test_a_command_that_outlives_its_turn_is_told() -> None:
+def test_a_command_that_outlives_its_turn_is_reported() -> None:
     transcript = TranscriptPrinter(_console())
     command = CommandExecution(id="c", command="serve", status="in_progress")
     shown = _shown(
@@ -338,7 +338,7 @@ def test_the_prompt_is_not_repeated_but_a_steering_message_is_shown() -> None:
     assert _shown(transcript, *_ended(UserMessage(id="2", text="Hurry"))) == "\n› Hurry"
 
 
-def test_a_failure_is_told_when_the_turn_is_tried_again() -> None:
+def test_a_failure_is_reported_when_the_turn_is_tried_again() -> None:
     transcript = TranscriptPrinter(_console())
     failed = TurnEnded(session_id="s", outcome="failed", failure=Failure(code="x", message="No network."))
     assert _shown(transcript, failed) == ""
@@ -377,7 +377,7 @@ def _closed(answer: str | None, by: str, via: str | None = None) -> Sequence[Eve
         (None, "turn ended", "  → withdrawn: its turn ended"),
     ],
 )
-def test_a_question_answered_elsewhere_is_told_with_its_answer(answer: str | None, by: str, line: str) -> None:
+def test_a_question_answered_elsewhere_is_reported_with_its_answer(answer: str | None, by: str, line: str) -> None:
     transcript = TranscriptPrinter(_console(), answered_by="--auto")
     shown = _shown(transcript, *_closed(answer, by))
     assert (
@@ -385,7 +385,7 @@ def test_a_question_answered_elsewhere_is_told_with_its_answer(answer: str | Non
     )
 
 
-def test_what_was_asked_on_the_same_screen_is_not_told_again() -> None:
+def test_what_was_asked_on_the_same_screen_is_not_reported_again() -> None:
     transcript = TranscriptPrinter(_console(), asked_here=True)
     transcript.puts_to_person("q")
     assert _shown(transcript, *_closed("approve", "person", "dashboard")) == "  → approved by you in the dashboard"
@@ -396,12 +396,12 @@ def test_what_was_asked_on_the_same_screen_is_not_told_again() -> None:
     assert _shown(TranscriptPrinter(_console(), asked_here=True), *_closed(None, "turn ended")) == ""
 
 
-def test_what_a_rule_answered_before_it_was_asked_is_told() -> None:
+def test_what_a_rule_answered_before_it_was_asked_is_reported() -> None:
     shown = _shown(TranscriptPrinter(_console(), asked_here=True), *_closed("approve", "rule: git push"))
     assert shown.endswith("Command: git push\n  Directory: /repo\n  → approved by rule: git push")
 
 
-def test_what_comes_of_a_question_does_not_stand_below_another() -> None:
+def test_a_result_of_a_question_is_not_shown_below_another_one() -> None:
     ran = ItemEnded(session_id="s", item=CommandExecution(id="c", status="completed", command="git push", exit_code=0))
     transcript = TranscriptPrinter(_console(), asked_here=True)
     transcript.puts_to_person("q")
@@ -417,7 +417,7 @@ def test_what_comes_of_a_question_does_not_stand_below_another() -> None:
     assert shown.endswith("Directory: /repo\n  → approved by you at the terminal\n  ✓ exit 0")
 
 
-def test_what_comes_of_a_question_follows_below_it() -> None:
+def test_the_result_of_a_question_is_shown_below_it() -> None:
     transcript = TranscriptPrinter(_console())
     _shown(transcript, *_closed("approve", "handler"))
     assert _shown(transcript, *_ended(CommandExecution(id="c", command="git push", exit_code=0))) == "  ✓ exit 0"

@@ -21,7 +21,7 @@ async def session_id(cli: Cli, model: ScriptedModel) -> str:
     return session_id
 
 
-async def test_a_fork_without_a_message_prints_its_id_and_can_go_on(
+async def test_a_fork_without_a_message_prints_its_id_and_can_continue(
     cli: Cli, model: ScriptedModel, session_id: str
 ) -> None:
     forked = await cli.run("fork", session_id[-8:])

@@ -128,7 +128,7 @@ async def test_the_python_client_does_not_notice(victim: Victim, folder: Path, m
         check(await victim.during(lambda: tell(Caller(client), folder)), folder)
 
 
-async def test_the_python_client_over_http_is_told_that_the_call_was_cut_and_goes_on(
+async def test_the_python_client_over_http_learns_that_the_call_was_cut_and_continues(
     victim: Victim, folder: Path
 ) -> None:
     async with victim.serving.over_http() as server, Client(server.transport(), mode="legacy") as client:
@@ -169,7 +169,7 @@ async def test_the_typescript_clients_do_not_notice(
 
 
 @pytest.mark.parametrize("script", ["typescript_1.mjs", "typescript_2.mjs"])
-async def test_the_typescript_clients_over_http_are_told_that_the_call_was_cut_and_go_on(
+async def test_the_typescript_clients_over_http_learn_that_the_call_was_cut_and_continue(
     node_clients: NodeClients, victim: Victim, script: str
 ) -> None:
     told = await victim.during(lambda: over_http(node_clients, victim.serving, script, era="legacy"))
@@ -197,7 +197,7 @@ async def test_codex_as_a_client_does_not_notice(
     check(told, victim.serving.directory)
 
 
-async def test_codex_as_a_client_over_http_is_told_that_the_call_was_cut_and_goes_on(
+async def test_codex_as_a_client_over_http_learns_that_the_call_was_cut_and_continues(
     victim: Victim, model: ScriptedModel, outer_home: CodexHome, codex_binary: Path, tmp_path: Path
 ) -> None:
     told: dict[str, Any] = {}
@@ -213,7 +213,7 @@ async def test_codex_as_a_client_over_http_is_told_that_the_call_was_cut_and_goe
 
 @pytest.mark.skipif(not CLAUDE.exists(), reason="Claude Code is not there: run scripts/fetch_clients.py")
 @pytest.mark.parametrize("way", ["pipe", "http"])
-async def test_claude_code_goes_on(victim: Victim, codex_home: CodexHome, tmp_path: Path, way: str) -> None:
+async def test_claude_code_continues(victim: Victim, codex_home: CodexHome, tmp_path: Path, way: str) -> None:
     heard: list[dict[str, Any]] = []
     cuts: list[str] = []
 

@@ -288,7 +288,7 @@ async def handed_out(codex: Server, session_id: str) -> str:
     return task_id
 
 
-async def test_a_task_of_the_protocol_goes_on_to_its_end_under_the_next_server(
+async def test_a_task_of_the_protocol_continues_to_its_end_under_the_next_server(
     servers: Servers, model: ScriptedModel, folder: Path
 ) -> None:
     gate = model.gate()

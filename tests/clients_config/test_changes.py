@@ -207,7 +207,7 @@ def test_variables_go_into_the_environment_of_the_entry(person: Person) -> None:
     assert person.servers("vscode")["helmsman"]["env"] == {"A": "1", "B": "2"}
 
 
-def test_what_somebody_changed_after_the_installation_stays_changed(person: Person) -> None:
+def test_changes_after_the_installation_are_kept(person: Person) -> None:
     path = person.write("claude", CLAUDE)
     person.install("claude")
     path.write_text(path.read_text(encoding="utf-8").replace(str(BLOCKING_CALL_SECONDS * 1000), "7"), encoding="utf-8")

@@ -23,6 +23,6 @@ def test_from_a_worktree_it_is_the_repository(tmp_path: Path) -> None:
     assert claude_project(tree / "sub") == tmp_path / "main"
 
 
-def test_a_submodule_is_a_project_of_its_own(tmp_path: Path) -> None:
+def test_a_submodule_is_its_own_project(tmp_path: Path) -> None:
     (tmp_path / ".git").write_text("gitdir: ../.git/modules/x\n", encoding="utf-8")
     assert claude_project(tmp_path) == tmp_path

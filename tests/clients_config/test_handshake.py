@@ -31,7 +31,7 @@ async def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
         await shake_hands({"command": "/no/helmsman", "args": ["serve"]}, tmp_path)
 
 
-async def test_the_last_words_of_a_program_that_ends_are_told(tmp_path: Path) -> None:
+async def test_the_last_words_of_a_program_that_ends_are_reported(tmp_path: Path) -> None:
     with pytest.raises(HandshakeFailed, match=r"does not answer as an MCP server\. It said: .*nonsense"):
         await shake_hands(helmsman_at(tmp_path, "--tools", "nonsense"), tmp_path)
 

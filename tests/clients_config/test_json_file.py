@@ -116,7 +116,7 @@ def test_of_two_members_with_one_name_the_last_counts() -> None:
         ('{"a":' * 100_000, "too many levels"),
     ],
 )
-def test_what_is_no_json_is_refused_with_its_place(text: str, where: str) -> None:
+def test_an_invalid_json_is_refused_with_its_place(text: str, where: str) -> None:
     with pytest.raises(NotReadable, match=re.escape(where)):
         _ = JsonFile(text).value
 

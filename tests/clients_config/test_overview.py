@@ -18,7 +18,7 @@ def test_nothing_is_said_of_clients_that_are_not_there_or_have_other_servers(per
     assert look(person) == {}
 
 
-def test_an_entry_that_points_here_is_well_and_its_limits_are_told(person: Person) -> None:
+def test_an_entry_that_points_here_is_well_and_its_limits_are_reported(person: Person) -> None:
     person.install("claude")
     finding = look(person)["claude"]
     assert finding.detail.startswith("helmsman (user scope) points here. A call may take")
@@ -44,7 +44,7 @@ def test_the_old_server_has_its_fix(person: Person) -> None:
     assert finding.fix == "Run `helmsman install vscode --scope project`."
 
 
-def test_a_file_that_cannot_be_read_is_told(person: Person) -> None:
+def test_a_file_that_cannot_be_read_is_reported(person: Person) -> None:
     person.write("cursor", "{")
     finding = look(person)["cursor"]
     assert "is not valid JSON, line 1, column 2" in finding.detail

@@ -113,7 +113,7 @@ def test_names_that_need_quotes_get_them() -> None:
     assert added.without(path).text == ""
 
 
-def test_what_is_no_toml_is_refused_with_its_place() -> None:
+def test_an_invalid_toml_is_refused_with_its_place() -> None:
     with pytest.raises(NotReadable, match="line 2"):
         _ = TomlFile("a = 1\nb = \n").value
     with pytest.raises(NotReadable, match="no table mcp_servers"):

@@ -113,7 +113,7 @@ async def test_a_turn_gives_the_same_result_and_the_same_messages(bench: Bench, 
             assert ours[2] == original[2]
 
 
-async def test_the_end_and_the_output_of_a_command_that_takes_its_time_are_told_whole(
+async def test_the_end_and_the_output_of_a_command_that_takes_its_time_are_reported_whole(
     bench: Bench, model: ScriptedModel
 ) -> None:
     model.on("go", run("sleep 0.5; echo hi; exit 3"), run("sleep 0.5"), say("ran"))
@@ -159,7 +159,7 @@ async def test_an_approval_is_asked_for_and_answered_in_the_same_way(
             assert (ours[0], ours[1], ours[3]) == (original[0], original[1], original[3])
 
 
-async def test_an_attempt_that_failed_is_told_in_the_same_way(bench: Bench, model: ScriptedModel) -> None:
+async def test_an_attempt_that_failed_is_reported_in_the_same_way(bench: Bench, model: ScriptedModel) -> None:
     model.on("go", fail(503, message="too much"), say("at last"))
     told = []
     for server in bench.both:
@@ -171,7 +171,7 @@ async def test_an_attempt_that_failed_is_told_in_the_same_way(bench: Bench, mode
     assert "stream_error" in [message["type"] for message in told[1]]
 
 
-async def test_a_call_of_an_mcp_tool_and_the_start_of_its_server_are_told_in_the_same_way(
+async def test_a_call_of_an_mcp_tool_and_the_start_of_its_server_are_reported_in_the_same_way(
     bench: Bench, model: ScriptedModel, mcp_server_config: dict[str, Any]
 ) -> None:
     for home in bench.homes.values():
@@ -187,7 +187,7 @@ async def test_a_call_of_an_mcp_tool_and_the_start_of_its_server_are_told_in_the
     assert [failed["server"] for failed in seen[1][1][-1]["failed"]] == ["broken"]
 
 
-async def test_the_accounts_rate_limits_are_told_with_the_tokens(bench: Bench, model: ScriptedModel) -> None:
+async def test_the_accounts_rate_limits_are_reported_with_the_tokens(bench: Bench, model: ScriptedModel) -> None:
     limits = (
         rate_limit(40, window_minutes=300, resets_at=1894706501),
         rate_limit(12, window_minutes=10080, resets_at=1894806501, name="secondary"),
@@ -241,7 +241,7 @@ async def test_wrong_arguments_are_refused_in_the_same_words(bench: Bench) -> No
             assert text == was, name
 
 
-async def test_a_thread_goes_on_by_either_of_its_names(bench: Bench, model: ScriptedModel) -> None:
+async def test_a_thread_continues_by_either_of_its_names(bench: Bench, model: ScriptedModel) -> None:
     model.on("one", say("first"))
     model.on("two", say("second"))
     model.on("three", say("third"))

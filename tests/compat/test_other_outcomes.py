@@ -140,7 +140,7 @@ async def test_a_reply_to_a_busy_thread_reaches_the_turn_and_is_answered(bench: 
             assert "hurry" in model.requests[-1].user_texts
 
 
-async def test_a_thread_goes_on_after_the_server_was_restarted(bench: Bench, model: ScriptedModel) -> None:
+async def test_a_thread_continues_after_the_server_was_restarted(bench: Bench, model: ScriptedModel) -> None:
     assert "reply after a restart" in differences.OTHER_OUTCOMES
     model.on("one", say("first"))
     model.on("two", say("second"))

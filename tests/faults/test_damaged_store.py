@@ -23,7 +23,7 @@ def damage(store: Path) -> None:
 
 
 @bound
-async def test_a_turn_goes_on_when_the_store_is_damaged(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_turn_continues_when_the_store_is_damaged(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
     scene.model.on("touch", run("touch made.txt", escalate="please"), say("made"))
     store = scene.settings.state_dir / REGISTRY_NAME
     with caplog.at_level(logging.ERROR):

@@ -89,7 +89,7 @@ async def test_what_is_started_in_an_engine_that_is_killed_meanwhile_runs_in_ano
 
 
 @pytest.mark.parametrize("stage", [at_work, at_a_question])
-async def test_an_engine_killed_in_a_turn_fails_it_and_the_session_goes_on_in_another(
+async def test_an_engine_killed_in_a_turn_fails_it_and_the_session_continues_in_another(
     scene: Scene, stage: Callable[[Scene, HelmsmanService], Awaitable[Session]]
 ) -> None:
     async with scene.helmsman() as helm:

@@ -22,7 +22,7 @@ async def ended(helm: HelmsmanService, task_id: str) -> Task:
 
 
 @pytest.mark.parametrize("step", ["first", "later"])
-async def test_a_silent_turn_of_the_exec_engine_is_ended_and_the_session_goes_on(scene: Scene, step: str) -> None:
+async def test_a_silent_turn_of_the_exec_engine_is_ended_and_the_session_continues(scene: Scene, step: str) -> None:
     scene.model.on("first", hang())
     scene.model.on("later", run("true"), hang())
     scene.settings = replace(scene.settings, engine="exec")

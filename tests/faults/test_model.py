@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.anyio, bound, pytest.mark.long]
     ],
     ids=["429", "500", "cut stream", "failed response"],
 )
-async def test_a_model_that_fails_is_told_and_the_session_goes_on(scene: Scene, step: Step, word: str) -> None:
+async def test_a_model_that_fails_is_reported_and_the_session_continues(scene: Scene, step: Step, word: str) -> None:
     scene.model.on("work", step)
     async with scene.helmsman() as helm:
         session = await helm.start("work", cwd=scene.repo)
@@ -42,7 +42,7 @@ async def test_a_model_that_fails_is_told_and_the_session_goes_on(scene: Scene, 
 
 
 @pytest.mark.parametrize("step", [hang(), say("Hel", hang())], ids=["before a word", "in a word"])
-async def test_endless_silence_is_ended_by_the_limits_and_the_session_goes_on(scene: Scene, step: Step) -> None:
+async def test_endless_silence_is_ended_by_the_limits_and_the_session_continues(scene: Scene, step: Step) -> None:
     scene.model.on("work", step)
     async with scene.helmsman() as helm:
         session = await helm.start("work", cwd=scene.repo, limits=TurnLimits(first_event=1.0, inactivity=1.0))

@@ -83,7 +83,7 @@ async def ask_and_answer(pipe: Pipe, answer: str) -> dict[str, Any]:
     return await pipe.call("codex_wait", sessionId=session_id)
 
 
-async def test_work_goes_on_without_a_place_for_state(broken: ServingOn, model: ScriptedModel) -> None:
+async def test_work_continues_without_a_place_for_state(broken: ServingOn, model: ScriptedModel) -> None:
     model.on("touch", run("touch made.txt", escalate="please"), say("made"))
     async with broken.started(env={"LOG_LEVEL": "warning"}) as server:
         pipe = Pipe(server)

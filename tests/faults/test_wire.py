@@ -108,9 +108,7 @@ async def test_what_can_be_skipped_is_skipped(stage: Stage, noise: Sequence[dict
         assert await session.wait(until="end", timeout=SECONDS)
 
 
-async def test_an_end_that_is_never_told_is_found_out_by_an_interrupt(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_unreported_end_is_found_by_an_interrupt(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_module, "INTERRUPT_TIMEOUT", 0.3)
     async with stage.helmsman(
         turn_start=BEGUN, turn_interrupt=(answer({}),), thread_read=(answer(OPENED_IDLE),)
@@ -122,7 +120,7 @@ async def test_an_end_that_is_never_told_is_found_out_by_an_interrupt(
         await engine.interrupt(session.id)  # idle now, so there is nothing to wait for
 
 
-async def test_a_turn_that_cannot_be_stopped_holds_nobody_up(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_turn_that_cannot_be_stopped_blocks_no_caller(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_module, "INTERRUPT_TIMEOUT", 0.3)
     async with stage.helmsman(
         turn_start=BEGUN, turn_interrupt=(answer({}),), thread_read=(answer(OPENED_ACTIVE),)

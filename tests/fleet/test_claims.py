@@ -312,7 +312,7 @@ async def test_a_worker_claims_no_more_than_its_capacity_and_nothing_when_it_lea
     assert await fleet.client.waiting() == {"codex": 1}
 
 
-async def test_a_worker_goes_on_claiming_after_its_connections_were_cut(fleet: Fleet) -> None:
+async def test_a_worker_continues_claiming_after_its_connections_were_cut(fleet: Fleet) -> None:
     worker = Worker(fleet, await fleet.idle_worker("one"))
     async with anyio.create_task_group() as group:
         group.start_soon(worker.queue.consume)

@@ -128,7 +128,7 @@ async def test_where_and_when_is_said_only_where_there_is_a_fleet(tmp_path: Path
             await helm.start("x", cwd=tmp_path, placement=Placement(machine="one"))
 
 
-def test_nobody_without_a_fleet_imports_anything_of_one() -> None:
+def test_no_program_without_a_fleet_imports_its_modules() -> None:
     doors = ("service", "cli.app", "cli.hub_process", "cli.rendering", "httpd.programs", "mcp.server", "web.api")
     look = f"import sys, {', '.join(f'helmsman.{one}' for one in doors)}; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, timeout=SECONDS, check=True)

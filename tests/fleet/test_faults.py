@@ -67,7 +67,7 @@ def journal(tmp_path: Path) -> Journal:
 
 
 @pytest.mark.rare
-async def test_the_work_of_a_machine_that_is_killed_goes_on_elsewhere_and_never_twice_at_once(
+async def test_the_work_of_a_machine_that_is_killed_continues_elsewhere_and_never_twice_at_once(
     fleet: Fleet, model: ScriptedModel, journal: Journal
 ) -> None:
     """With everything on it: its engine ends with it, and the task is taken up within 1.6 leases and a second.
@@ -111,7 +111,7 @@ async def test_a_machine_that_stands_still_beyond_its_lease_is_fenced(
     assert not journal.overlap("a")
 
 
-async def test_an_engine_that_is_killed_is_started_again_and_its_turn_goes_on(
+async def test_an_engine_that_is_killed_is_started_again_and_its_turn_continues(
     fleet: Fleet, model: ScriptedModel, journal: Journal
 ) -> None:
     model.on("work", run(journal.command("a", 30)), say("never"))

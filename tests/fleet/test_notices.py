@@ -114,7 +114,7 @@ async def test_a_notice_is_sent_by_one_machine_and_once_more_by_another_if_that_
     assert await one.next_for(KEY) is None
 
 
-async def test_a_question_and_an_end_are_told_once_though_the_machine_that_asked_is_gone(
+async def test_a_question_and_an_end_are_reported_once_though_the_machine_that_asked_is_gone(
     fleet: Fleet, model: ScriptedModel, tmp_path: Path
 ) -> None:
     """Two machines have the recipient that the laptop has. The laptop's hub ends with its door."""

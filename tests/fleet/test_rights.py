@@ -105,7 +105,7 @@ async def test_nothing_goes_to_another_machine_in_plain_text_unless_that_is_want
         assert await client.machines() == []
 
 
-def test_an_address_says_require_where_nobody_has_said_how_safe_it_is_to_be() -> None:
+def test_a_remote_address_requires_tls_by_default() -> None:
     away = "postgresql://me@db.example/fleet"
     assert checked_address(away, FLEET_URL) == f"{away}?sslmode=require"
     assert (

@@ -42,7 +42,7 @@ def rows(fleet: Fleet, sql: Any) -> list[Any]:
         return connection.execute(sql).fetchall()
 
 
-async def test_a_run_that_is_due_is_entered_once_by_whoever_comes_first_and_not_lost_with_who_dies(
+async def test_a_run_that_is_due_is_entered_once_by_the_first_hub_and_not_lost_with_who_dies(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without machines: what workers do when something is due, several at once, and one cut off in the middle."""

@@ -108,7 +108,7 @@ async def test_a_tree_is_brought_gone_on_with_elsewhere_and_applied_from_any_clo
             assert len(await fleet.client.database.all("select 1 from helmsman.bundles")) == bundles
 
 
-async def test_after_a_machines_death_tree_and_transcript_go_on_together(
+async def test_after_a_machines_death_tree_and_transcript_continue_together(
     fleet: Fleet, model: ScriptedModel, journal: Journal
 ) -> None:
     """What was done before the last look is in both; what was done after it is in neither, and the model is told."""
@@ -147,7 +147,7 @@ async def test_after_a_machines_death_tree_and_transcript_go_on_together(
         assert not journal.overlap("a")
 
 
-async def test_a_turn_whose_engine_is_killed_goes_on_in_the_same_tree_and_one_that_is_handed_over_in_a_like_one(
+async def test_a_turn_whose_engine_is_killed_continues_in_the_same_tree_and_one_that_is_handed_over_in_a_like_one(
     fleet: Fleet, model: ScriptedModel, journal: Journal
 ) -> None:
     model.on("work", run(f"echo written > new; {journal.command('a', 60)}"), say("never"))

@@ -179,7 +179,7 @@ ALLOWING_DEFENCES: dict[str, tuple[object, str, Any]] = {
 
 @pytest.mark.rare
 @pytest.mark.parametrize("defence", ALLOWING_DEFENCES)
-def test_without_this_defence_something_is_allowed_that_nobody_meant(
+def test_without_this_defence_an_unintended_command_is_allowed(
     laboratory: EffectsLaboratory, own_effects: set[str], monkeypatch: pytest.MonkeyPatch, defence: str
 ) -> None:
     monkeypatch.setattr(*ALLOWING_DEFENCES[defence])

@@ -32,7 +32,7 @@ def signal_engine(state_dir: Path, number: signal.Signals) -> None:
 
 @DETACHED
 @pytest.mark.anyio
-async def test_a_session_whose_engine_was_killed_has_failed_for_whoever_comes_later_too(
+async def test_a_session_whose_engine_was_killed_has_failed_for_later_clients_too(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, detached_engines: Path
 ) -> None:
     """Codex records no end of such a turn, and it was shown as done."""
@@ -53,7 +53,7 @@ async def test_a_session_whose_engine_was_killed_has_failed_for_whoever_comes_la
 
 @DETACHED
 @pytest.mark.anyio
-async def test_a_session_that_nobody_saw_fail_has_failed_all_the_same(
+async def test_an_unobserved_failure_is_still_a_failure(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, detached_engines: Path
 ) -> None:
     model.on("work", say("Hm", hang()))
@@ -71,7 +71,7 @@ async def test_a_session_that_nobody_saw_fail_has_failed_all_the_same(
 
 
 @pytest.mark.anyio
-async def test_whoever_comes_later_is_told_that_a_turn_timed_out(
+async def test_later_clients_learn_that_a_turn_timed_out(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
 ) -> None:
     """Codex records only that it was interrupted."""

@@ -155,7 +155,7 @@ def test_what_the_main_tree_has_already_is_not_brought_again(tree: Worktree, mai
 # --- conflicts -------------------------------------------------------------------------------------------------------
 
 
-def test_a_conflict_is_told_with_its_lines_and_touches_nothing(tree: Worktree, main: Path) -> None:
+def test_a_conflict_is_reported_with_its_lines_and_touches_nothing(tree: Worktree, main: Path) -> None:
     edit(tree.path, 3, "of the worktree")
     (tree.path / "other").write_text("fits", encoding="utf-8")
     edit(main, 3, "of the main tree")

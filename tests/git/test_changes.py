@@ -27,7 +27,7 @@ def test_a_fresh_worktree_has_no_changes(tree: Worktree) -> None:
     assert (diff.patch, diff.text, diff.files, diff.stat, diff.nested) == (b"", "", (), "", ())
 
 
-def test_every_kind_of_change_is_told(tree: Worktree) -> None:
+def test_every_kind_of_change_is_reported(tree: Worktree) -> None:
     (tree.path / "poem.txt").rename(tree.path / "verse.txt")
     (tree.path / "picture").write_bytes(bytes(range(255, -1, -1)))
     (tree.path / "run.sh").chmod(0o755)
@@ -49,7 +49,7 @@ def test_every_kind_of_change_is_told(tree: Worktree) -> None:
     assert (files["README.md"].added, files["README.md"].removed) == (2, 1)
 
 
-def test_a_copy_of_a_changed_file_is_told_as_one(tree: Worktree) -> None:
+def test_a_copy_of_a_changed_file_is_reported_as_one(tree: Worktree) -> None:
     (tree.path / "copy.txt").write_bytes((tree.path / "poem.txt").read_bytes())
     with (tree.path / "poem.txt").open("a", encoding="utf-8") as poem:
         poem.write("more\n")

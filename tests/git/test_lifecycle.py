@@ -37,7 +37,7 @@ def git_files(main: Path) -> set[str]:
 # --- made ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_worktree_has_what_the_last_commit_has_on_a_branch_of_its_own(main: Path, state_dir: Path) -> None:
+def test_a_worktree_has_what_the_last_commit_has_on_its_own_branch(main: Path, state_dir: Path) -> None:
     clean = content(main)
     (main / "README.md").write_text("not committed\n", encoding="utf-8")
     (main / "loose").write_text("untracked", encoding="utf-8")
@@ -262,7 +262,7 @@ def test_a_worktree_taken_up_by_another_process_is_no_leftover(owner: subprocess
     assert lifecycle.leftovers(state_dir) == ()
 
 
-def test_a_worktree_whose_maker_was_killed_before_it_named_the_session_is_told_by_the_directory(
+def test_a_worktree_whose_maker_was_killed_before_it_named_the_session_is_reported_by_the_directory(
     main: Path, state_dir: Path
 ) -> None:
     tree = lifecycle.create(main, state_dir)

@@ -190,7 +190,7 @@ def test_hooks_of_the_repository_are_not_run(repo: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("diff", ["", "\n", "not a diff\n", "diff --git a/x b/x\n@@ broken"])
-def test_what_is_no_diff_is_a_conflict_and_no_crash(repo: Path, diff: str) -> None:
+def test_an_invalid_diff_is_a_conflict_and_no_crash(repo: Path, diff: str) -> None:
     before = snapshot(repo)
     with pytest.raises(ApplyConflict):
         apply_patch(repo, diff, state_dir=repo.with_name("state"))

@@ -29,7 +29,7 @@ def test_a_worktree_and_what_is_in_it_belong_to_the_repository(git_repo: Path, t
         assert (state_dir / PAST_WORKTREES).stat().st_mode & 0o077 == 0
 
 
-def test_what_nobody_remembers_stays_where_it_was(tmp_path: Path) -> None:
+def test_an_unknown_worktree_counts_as_its_own_place(tmp_path: Path) -> None:
     (tmp_path / PAST_WORKTREES).write_bytes(b'\xff\n[1]\n{"name": 3}\n{"name": "known-1", "repository": "/src"}\n{"na')
     place = places(tmp_path)
     unknown = str(tmp_path / "worktrees" / "unknown-1")
@@ -43,7 +43,7 @@ def git(directory: Path, *words: str) -> None:
 
 
 @pytest.mark.parametrize("planted", ["repository", "bare_git_file", "link", "submodule", "worktree"])
-def test_a_repository_inside_of_another_is_no_project_of_its_own(git_repo: Path, tmp_path: Path, planted: str) -> None:
+def test_a_repository_inside_of_another_is_not_its_own_project(git_repo: Path, tmp_path: Path, planted: str) -> None:
     inner = git_repo / "sub" / "inner"
     inner.parent.mkdir()
     match planted:

@@ -118,7 +118,7 @@ async def test_the_token_is_the_owners_alone_and_stays_the_same(serving: Serving
     assert not any(first in line for line in server.server.errors)
 
 
-async def test_a_body_that_is_too_large_is_refused_and_the_server_goes_on(serving: Serving) -> None:
+async def test_a_body_that_is_too_large_is_refused_and_the_server_continues(serving: Serving) -> None:
     async with serving.over_http() as server, httpx2.AsyncClient(timeout=SECONDS, headers=server.headers) as http:
         refused = await http.post(server.url, content=b"x" * (33 * 1024 * 1024), headers=ACCEPT)
         assert refused.status_code == 413

@@ -10,7 +10,7 @@ from helmsman.errors import InvalidSetting
 from helmsman.httpd.listening import TOKEN_NAME, HttpOptions, http_token, listen
 
 
-def test_a_port_that_somebody_else_has_is_named_with_what_to_do() -> None:
+def test_a_port_in_use_is_named_with_a_next_step() -> None:
     with listen(HttpOptions()) as first:
         port = first.getsockname()[1]
         with pytest.raises(InvalidSetting, match=rf"port {port}: .*Choose another --port"):

@@ -214,7 +214,7 @@ async def front(tmp_path: Path) -> AsyncIterator[Front]:
         tasks.cancel_scope.cancel()
 
 
-async def test_a_session_goes_on_in_the_next_hub_under_its_id(front: Front) -> None:
+async def test_a_session_continues_in_the_next_hub_under_its_id(front: Front) -> None:
     async with front.hub() as client:
         await client.introduce()
     async with front.hub() as client:

@@ -120,7 +120,7 @@ BELOW = "import subprocess, sys; subprocess.run([sys.executable, '-c', %s])"
 @pytest.mark.parametrize(
     ("program", "refused"), [(ORDINARY, None), (NO_NEW_PRIVILEGES, "a sandbox"), (BELOW, "an agent")]
 )
-def test_a_peer_is_told_by_what_it_is(program: str, refused: str | None) -> None:
+def test_a_peer_is_identified_by_what_it_is(program: str, refused: str | None) -> None:
     connection, process = connected_from(program)
     supervisor = running_process(process.pid)
     supervisors = {supervisor} if program is BELOW and supervisor is not None else set()

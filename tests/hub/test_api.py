@@ -221,7 +221,7 @@ async def test_a_wrong_request_is_refused_with_a_reason(
         assert answer.json()["detail"]
 
 
-def test_every_operation_has_a_route_of_its_own_and_is_described() -> None:
+def test_every_operation_has_its_own_route_and_is_described() -> None:
     routes = [(one.method, one.path) for one in operation_routes()]
     assert len(routes) == len(set(routes))
     document = openapi_document()

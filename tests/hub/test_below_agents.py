@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform != "linux", rea
 SECONDS = 60
 
 
-async def test_a_codex_that_is_configured_with_helmsman_gets_a_service_of_its_own(
+async def test_a_codex_that_is_configured_with_helmsman_gets_its_own_service(
     place: Place, model: ScriptedModel, codex_home: CodexHome, tmp_path: Path
 ) -> None:
     said = tmp_path / "said"
@@ -56,7 +56,7 @@ async def test_a_codex_that_is_configured_with_helmsman_gets_a_service_of_its_ow
 
 
 @pytest.mark.rare
-async def test_a_claude_code_that_is_configured_with_helmsman_gets_a_service_of_its_own(
+async def test_a_claude_code_that_is_configured_with_helmsman_gets_its_own_service(
     place: Place, model: ScriptedModel, git_repo: Path, tmp_path: Path
 ) -> None:
     home, said = tmp_path / "claude", git_repo / "said"  # the only directory in which its processes may write

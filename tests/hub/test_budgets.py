@@ -30,7 +30,7 @@ async def until(place: Place, is_so: Callable[[Task], bool]) -> Task:
     return task
 
 
-async def test_a_task_goes_on_once_beyond_its_budget_though_client_and_hubs_are_gone(
+async def test_a_task_continues_once_beyond_its_budget_though_client_and_hubs_are_gone(
     place: Place, model: ScriptedModel
 ) -> None:
     own = Path(place.env["HOME"]) / ".config" / "helmsman" / "helmsman.toml"

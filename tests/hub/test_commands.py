@@ -125,7 +125,7 @@ async def test_codex_is_asked_by_an_engine_of_the_hub(place: Place) -> None:
     assert json.loads((await done(whole("engines", "--json"), place)).stdout) == {"engines": []}
 
 
-async def test_wrong_settings_are_told_as_ever(served: Place) -> None:
+async def test_wrong_settings_are_reported_as_ever(served: Place) -> None:
     ended = await done(thin("list", "--json"), served, {"MAX_SESSIONS": "many"})
     assert (ended.code, json.loads(ended.stdout)["error"]["code"]) == (2, "invalid_setting")
 
@@ -162,7 +162,7 @@ async def test_commands_at_the_same_time_have_each_its_own_home_directory_and_te
         tasks.start_soon(found, other, wide, 0)
 
 
-async def test_colours_and_paths_are_those_of_whoever_asks(served: Place) -> None:
+async def test_colours_and_paths_are_those_of_the_caller(served: Place) -> None:
     home = home_with(served, "codex", "Mend the parser")
     at_home = {"HOME": str(served.directory), "CODEX_HOME": str(home)}
     async with on_terminal(thin("list"), served, {**at_home, "NO_COLOR": "1"}, columns=200) as (plain, process):
@@ -180,7 +180,7 @@ async def test_another_time_zone_is_for_a_process_of_its_own(served: Place) -> N
     assert (await done(whole("list"), served, {"TZ": "Asia/Tokyo"})).code == 0
 
 
-async def test_logs_come_to_whoever_wants_them(served: Place) -> None:
+async def test_logs_appear_at_the_level_that_the_user_sets(served: Place) -> None:
     (served.directory / "helmsman.toml").write_text('codex_path = "codex"\n')
     quiet = await done(thin("tasks"), served)
     loud = await done(whole("tasks"), served, {"LOG_LEVEL": "warning"})
@@ -247,7 +247,7 @@ async def test_a_diff_goes_through_the_pager_for_git_of_the_terminal(served: Pla
             assert await process.wait() == 0
 
 
-async def test_whoever_has_read_enough_may_close_the_pipe(served: Place) -> None:
+async def test_a_reader_may_close_the_pipe_early(served: Place) -> None:
     home = home_with(served, "codex", *("A session with a long prompt " * 20 for _ in range(700)))
     env = {**served.env, "CODEX_HOME": str(home)}
 
@@ -267,7 +267,7 @@ async def test_whoever_has_read_enough_may_close_the_pipe(served: Place) -> None
     assert (whole_list.code, whole_list.stdout.count("\n")) == (0, 700)
 
 
-async def test_what_has_to_be_asked_is_asked_by_a_process_of_its_own(bare_place: Place) -> None:
+async def test_what_has_to_be_asked_is_asked_by_a_separate_process(bare_place: Place) -> None:
     bare_place.state_dir.mkdir(mode=0o700)
     rule = Rule(effect="allow", text="git status", directory=bare_place.directory, below=False, outside=True)
     RuleBook((), bare_place.state_dir).add(rule)

@@ -47,7 +47,7 @@ async def test_ctrl_c_ends_the_command_in_the_hub_too(place: Place, model: Scrip
     assert (await done(whole("tasks", "wait", task_id), place)).code == 0
 
 
-async def test_a_command_that_waits_goes_on_when_its_hub_is_killed(place: Place, model: ScriptedModel) -> None:
+async def test_a_command_that_waits_continues_when_its_hub_is_killed(place: Place, model: ScriptedModel) -> None:
     gate = model.gate()
     model.on("slow", say(gate, "At last."))
     task_id = await working_task(place, "slow")

@@ -178,7 +178,7 @@ def clean(repo: Path) -> None:
     git(repo, "clean", "--quiet", "--force", "-d")
 
 
-async def test_a_tree_that_was_half_written_is_put_back_though_nobody_asks_again(
+async def test_a_half_written_tree_is_restored_without_another_request(
     bare_place: Place, git_repo: Path, tmp_path: Path
 ) -> None:
     before = git(git_repo, "status", "--porcelain")

@@ -23,7 +23,7 @@ pytestmark = [
 
 
 @pytest.mark.parametrize("killed", ["before the agent is up", "in its turn"])
-async def test_a_session_is_handed_over_once_and_goes_on_though_its_hub_is_killed(
+async def test_a_session_is_handed_over_once_and_continues_though_its_hub_is_killed(
     place: Place, model: ScriptedModel, tmp_path: Path, killed: str
 ) -> None:
     held = HeldAgent(claude_binary(), tmp_path / "held", '[ "$1" = -p ]')

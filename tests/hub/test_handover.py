@@ -67,7 +67,7 @@ async def until_version(place: Place, version: str) -> None:
             await anyio.sleep(0.05)
 
 
-async def test_turns_questions_and_calls_go_on_in_the_newer_hub(
+async def test_turns_questions_and_calls_continue_in_the_newer_hub(
     place: Place, newer: NewerPlace, model: ScriptedModel
 ) -> None:
     gate = model.gate()

@@ -162,7 +162,7 @@ async def test_commands_are_run_there_once(known: Place, place: Place, model: Sc
     assert "Log in to build" in refused.stderr
 
 
-async def test_a_program_goes_on_when_the_line_breaks_and_when_the_hub_there_dies(
+async def test_a_program_continues_when_the_line_breaks_and_when_the_hub_there_dies(
     known: Place, place: Place, model: ScriptedModel
 ) -> None:
     gate = model.gate()
@@ -280,7 +280,7 @@ def test_a_file_that_others_can_write_is_not_used(tmp_path: Path) -> None:
         known_hosts({"XDG_CONFIG_HOME": str(tmp_path)})
 
 
-def test_times_of_another_machine_are_told_by_the_clock_of_this() -> None:
+def test_times_of_another_machine_are_reported_by_the_clock_of_this() -> None:
     now = time.monotonic()
     left = TimeLeft.new(60, now).shown("page", now)
     facts = by_own_clock({"turn_began_at": now - 10, "deadlines": {"q": left}}, 5.0)

@@ -98,7 +98,7 @@ async def test_who_is_slow_is_waited_for_a_few_seconds(known: Place) -> None:
 
 
 @pytest.mark.rare
-async def test_a_machine_with_another_version_is_told_apart(
+async def test_a_machine_with_another_version_is_distinguished(
     known: Place, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = known_hosts(known.env)[NAME]
@@ -145,7 +145,7 @@ async def test_tools_that_work_on_this_machine_only_say_so(known: Place) -> None
             assert "on this machine only" in refused["message"], tool
 
 
-async def test_a_machine_that_floods_is_heard_as_one_change(known: Place) -> None:
+async def test_a_flood_of_changes_from_a_machine_is_merged_into_one(known: Place) -> None:
     async with HelmsmanService() as helm:
         live = Live(helm)
         routes = HostRoutes(helm, live)

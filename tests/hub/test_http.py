@@ -96,7 +96,7 @@ async def test_a_login_and_an_open_port_outlive_the_hub_and_a_logout_too(bare_pl
 
 
 @pytest.mark.parametrize("word", ["restart", "stop"])
-async def test_a_dashboard_goes_on_when_the_hub_is_restarted_or_stopped(bare_place: Place, word: str) -> None:
+async def test_a_dashboard_continues_when_the_hub_is_restarted_or_stopped(bare_place: Place, word: str) -> None:
     async with Dashboard(bare_place.env, bare_place.directory).started("--no-open", "--json") as dashboard:
         with anyio.fail_after(SECONDS):
             shown = json.loads(await dashboard.stdout.receive_until(b"\n", 10_000))
@@ -122,7 +122,7 @@ async def test_a_hub_that_served_a_dashboard_stays_as_long_as_the_settings_say(b
             await anyio.sleep(0.01)
 
 
-async def test_a_dashboard_whose_settings_want_no_hub_any_more_serves_itself_once_its_hub_is_gone(
+async def test_a_dashboard_whose_settings_exclude_a_hub_serves_itself_after_the_hub_ends(
     bare_place: Place, tmp_path: Path
 ) -> None:
     async with Dashboard(bare_place.env, bare_place.directory).started("--no-open", "--json") as dashboard:

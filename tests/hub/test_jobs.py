@@ -60,7 +60,7 @@ async def held_up(state_dir: Path) -> None:
         await anyio.sleep(0.05)
 
 
-async def test_a_job_whose_hubs_are_killed_goes_on_and_does_nothing_twice(
+async def test_a_job_whose_hubs_are_killed_continues_and_does_nothing_twice(
     settings: Settings, detached_engines: Path, codex_home: CodexHome, model: ScriptedModel, tmp_path: Path
 ) -> None:
     root = repository(tmp_path / "repo", {"calc.py": BROKEN, "test_calc.py": TESTS})

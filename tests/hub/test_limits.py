@@ -25,7 +25,7 @@ from tests.mcp.caller import Caller
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")]
 
 
-async def test_a_task_goes_on_once_after_its_limit_though_client_and_hub_are_gone(
+async def test_a_task_continues_once_after_its_limit_though_client_and_hub_are_gone(
     place: Place, model: ScriptedModel
 ) -> None:
     resets_at = int(time.time()) + 7200

@@ -54,7 +54,7 @@ def test_blank_lines_and_malformed_answers_get_no_error(line: bytes) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the SDK reads the lines there")
 @pytest.mark.parametrize("hub", [True, False])
-def test_a_server_answers_every_line_and_goes_on(tmp_path: Path, *, hub: bool) -> None:
+def test_a_server_answers_every_line_and_continues(tmp_path: Path, *, hub: bool) -> None:
     environment = {**os.environ, "HELMSMAN_STATE_DIR": str(tmp_path), "HELMSMAN_DETACH": "1" if hub else "0"}
     lines = (b"{", b"", b"[]", b'{"jsonrpc":"2.0","id":7,"method":7}', b'{"jsonrpc":"2.0","id":8,"method":"ping"}')
     try:

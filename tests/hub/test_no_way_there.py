@@ -34,7 +34,7 @@ def only_this_ssh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
 
 
-def test_without_ssh_one_is_told_to_install_it(tmp_path: Path) -> None:
+def test_without_ssh_the_error_says_to_install_it(tmp_path: Path) -> None:
     assert why(tmp_path, None) == "`ssh` cannot be started: there is none on PATH. Install OpenSSH's client."
 
 

@@ -100,7 +100,7 @@ async def test_a_way_is_added_tried_and_explained(bare_place: Place, receiver: R
     assert (again.code, "Give it another name" in again.stderr) == (2, True)
 
 
-async def test_a_hub_that_was_killed_is_told_of_by_the_next_and_one_that_was_stopped_is_not(
+async def test_a_hub_that_was_killed_is_reported_by_the_next_and_one_that_was_stopped_is_not(
     bare_place: Place, receiver: Receiver
 ) -> None:
     configure(bare_place, f'[[notify.to]]\nway = "webhook"\nurl = "{receiver.url}"\n')

@@ -55,7 +55,7 @@ def name_own_agent(fake: FakeAcpAgent, config: Path) -> None:
     (config / "helmsman" / "helmsman.toml").write_text(f"[agents.mine]\n{lines}", encoding="utf-8")
 
 
-async def test_a_client_has_the_agents_and_sessions_of_its_own_home_whoever_has_started_the_hub(
+async def test_a_client_sees_the_agents_and_sessions_of_its_own_home_in_any_hub(
     codex_home: CodexHome, detached_engines: Path, git_repo: Path, tmp_path: Path
 ) -> None:
     fake = FakeAcpAgent(tmp_path / "fake")

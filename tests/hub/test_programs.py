@@ -341,7 +341,7 @@ async def test_what_is_to_stop_stops_though_the_program_leaves_at_once(
     gate.release()
 
 
-async def test_a_call_that_nobody_waits_for_any_more_is_taken_back(
+async def test_a_call_without_a_waiting_caller_is_withdrawn(
     helm: Helmsman, model: ScriptedModel, git_repo: Path
 ) -> None:
     gate = Gate()
@@ -394,7 +394,7 @@ async def test_a_turn_is_followed_to_its_end_though_the_hub_is_killed(
     assert (session.status, session.result) == ("done", "It is done.")
 
 
-async def test_a_handler_goes_on_with_its_question_and_answers_through_the_next_hub(
+async def test_a_handler_continues_with_its_question_and_answers_through_the_next_hub(
     helm: Helmsman, in_hub: Settings, model: ScriptedModel, git_repo: Path
 ) -> None:
     model.on("work", run("touch made.txt"), say("done"))
@@ -507,7 +507,7 @@ _FAILING_CALLS = (
 )
 
 
-async def test_a_call_that_nobody_understands_is_nobody_elses_trouble(in_hub: Settings, codex_home: CodexHome) -> None:
+async def test_a_malformed_call_does_not_affect_other_calls(in_hub: Settings, codex_home: CodexHome) -> None:
     async with Helmsman(in_hub, env=codex_home.env) as other:
         hub = hub_pid(in_hub.state_dir)
         async with Helmsman(in_hub, env=codex_home.env) as helm:
@@ -523,7 +523,7 @@ async def test_a_call_that_nobody_understands_is_nobody_elses_trouble(in_hub: Se
         assert hub_pid(in_hub.state_dir) == hub
 
 
-async def test_nobody_waits_for_a_program_that_does_not_read_and_it_is_told_what_it_missed(
+async def test_a_program_that_does_not_read_blocks_no_other_and_learns_what_it_missed(
     in_hub: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
 ) -> None:
     gate = Gate()
@@ -573,7 +573,7 @@ async def test_a_program_that_fell_behind_the_buffer_reads_the_events_from_the_l
         )  # what had happened when the session began to be followed is not heard
 
 
-async def test_what_cannot_be_taken_in_is_asked_for_again_and_a_function_that_fails_is_nobody_elses_trouble(
+async def test_unreadable_events_are_requested_again_and_a_failing_function_affects_no_other(
     helm: Helmsman, model: ScriptedModel, git_repo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, gate, heard = Gate(), Gate(), list[Event]()
@@ -609,7 +609,7 @@ async def test_what_cannot_be_taken_in_is_asked_for_again_and_a_function_that_fa
     assert isinstance(heard[-1], TurnEnded)
 
 
-async def test_a_program_that_asks_too_much_at_once_is_told_so_and_everything_else_goes_on(
+async def test_a_program_with_too_many_calls_gets_an_error_and_its_other_calls_continue(
     helm: Helmsman, model: ScriptedModel, git_repo: Path
 ) -> None:
     gate = Gate()

@@ -195,7 +195,7 @@ async def test_who_finds_a_turn_running_holds_it_to_the_terms_it_was_begun_under
         await helm.interrupt(planned.id)
 
 
-async def test_what_nobody_has_come_for_in_a_week_is_given_up_with_words(
+async def test_a_task_unclaimed_for_a_week_is_given_up_with_a_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """By a hub that could not read its store when it began."""
@@ -237,7 +237,7 @@ def test_terms_are_read_as_they_were_written() -> None:
         assert unpack_if_valid(nonsense, TurnPolicy) is None
 
 
-def test_a_turn_goes_on_with_the_agents_it_was_begun_with(tmp_path: Path) -> None:
+def test_a_turn_continues_with_the_agents_it_was_begun_with(tmp_path: Path) -> None:
     begun = load_settings({"codex_path": "/its/codex", "claude_path": "/its/claude"}, {"HOME": "/its"}, tmp_path)
     ours = load_settings({"codex_path": "/our/codex"}, {"HOME": "/our"}, tmp_path)
     held = TurnPolicy.of(begun, TurnLimits(), "").settings(ours)
@@ -266,7 +266,7 @@ async def test_what_a_task_may_cost_holds_with_neither_hub_nor_client(place: Pla
     assert task.note.startswith("It was stopped: it has cost")
 
 
-async def test_nobody_starts_a_hub_that_was_stopped(place: Place, model: ScriptedModel) -> None:
+async def test_a_stopped_hub_is_not_restarted(place: Place, model: ScriptedModel) -> None:
     gate = model.gate()
     model.on("work", say(gate, "done"))
     async with Client(place.on_stdio()) as client:

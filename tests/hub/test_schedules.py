@@ -47,9 +47,7 @@ async def ended(place: Place, number: int) -> list[Task]:
             await anyio.sleep(0.05)
 
 
-async def test_work_begins_by_itself_with_nobody_there_and_its_history_tells_of_it(
-    place: Place, model: ScriptedModel
-) -> None:
+async def test_scheduled_work_begins_without_a_client_and_is_in_the_history(place: Place, model: ScriptedModel) -> None:
     model.on("look at it", say("all is well"))
     added = await told(place, "add", "--at", "in 1s", "look at it", "-s", "read-only", "-a", "never")
     (task,) = await ended(place, 1)
@@ -102,7 +100,7 @@ async def test_a_hub_stays_while_something_will_be_due_and_ends_by_itself_when_n
     assert json.loads(hub.stdout)["hub"]["nextScheduleAt"] is None
 
 
-async def test_while_somebody_keeps_it_there_is_always_a_hub_until_it_is_told_to_stop(bare_place: Place) -> None:
+async def test_a_kept_hub_is_restarted_until_it_is_stopped(bare_place: Place) -> None:
     place = replace(bare_place, env={**bare_place.env, "HELMSMAN_HUB_IDLE_MS": "1"})
     async with await anyio.open_process(whole("hub", "run"), env=place.env, cwd=place.directory) as running:
         try:

@@ -66,7 +66,7 @@ async def test_where_the_service_cannot_be_started_the_command_to_run_is_named(b
     assert "Run: systemctl --user daemon-reload" in installed.stderr
 
 
-def test_where_nobody_would_read_it_nothing_is_written_and_the_command_is_named(
+def test_without_systemd_nothing_is_written_and_the_command_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("sys.platform", "linux")

@@ -57,7 +57,7 @@ async def test_many_clients_at_once_start_one_hub(bare_place: Place) -> None:
     assert pids == {f"{bare_place.hub},"}
 
 
-def test_a_hub_inherits_nothing_from_whoever_starts_it(bare_place: Place, tmp_path: Path) -> None:
+def test_a_hub_inherits_nothing_from_its_starter(bare_place: Place, tmp_path: Path) -> None:
     secret = {"OPENAI_API_KEY": "secret", "PYTHONPATH": str(tmp_path), "CODEX_HOME": str(tmp_path)}
     cold = replace(bare_place, warm=False, env={**bare_place.env, **secret})
     leaked = os.open(tmp_path, os.O_RDONLY)
@@ -160,7 +160,7 @@ def test_a_pipe_imports_next_to_nothing(bare_place: Place) -> None:
     }
 
 
-async def test_a_hub_ends_when_nobody_needs_it(bare_place: Place) -> None:
+async def test_an_unused_hub_ends(bare_place: Place) -> None:
     short = replace(bare_place, env={**bare_place.env, "HELMSMAN_HUB_IDLE_MS": "50"})
     async with short.started() as server:
         await ping(server)
@@ -240,7 +240,7 @@ async def test_without_detaching_the_service_is_inside(bare_place: Place, word: 
         assert hub_pid(bare_place.state_dir) is None
 
 
-async def test_a_hub_that_was_stopped_and_replaced_ends_when_it_goes_on(bare_place: Place) -> None:
+async def test_a_hub_that_was_stopped_and_replaced_ends_when_it_continues(bare_place: Place) -> None:
     """Who can lose the lock without ending is one whose files were removed while it could not look."""
     async with Client(bare_place.on_stdio()):
         first = bare_place.stop_hub()

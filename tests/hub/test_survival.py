@@ -40,7 +40,7 @@ def tasks_of(place: Place) -> int:
         registry.close()
 
 
-async def test_a_turn_goes_on_while_its_hub_is_killed_between_calls_and_in_mid_call(
+async def test_a_turn_continues_while_its_hub_is_killed_between_calls_and_in_mid_call(
     place: Place, model: ScriptedModel, folder: Path, mode: Any
 ) -> None:
     gate = model.gate()
@@ -298,7 +298,7 @@ async def test_a_client_is_served_however_many_hubs_end_while_they_start(place: 
         assert (await client.answer(2))["result"] == {}
 
 
-async def test_a_client_that_stops_reading_stops_nobody_else(place: Place, model: ScriptedModel, folder: Path) -> None:
+async def test_a_client_that_stops_reading_blocks_no_other(place: Place, model: ScriptedModel, folder: Path) -> None:
     model.otherwise(say("done"))
     async with place.started() as deaf:
         client = Raw(deaf)

@@ -51,7 +51,7 @@ async def settled(state_dir: Path, number: int) -> list[Task]:
         pytest.param("opencode", marks=pytest.mark.matrix),
     ],
 )
-async def test_what_an_agent_never_heard_of_is_sent_once_by_the_next_hub_and_what_it_heard_of_is_not_sent_again(
+async def test_the_next_hub_sends_unsent_input_once_and_repeats_nothing(
     codex_home: CodexHome, model: ScriptedModel, git_repo: Path, tmp_path: Path, detached_engines: Path, agent: str
 ) -> None:
     env, path = dict(codex_home.env), None
@@ -94,7 +94,7 @@ async def test_what_an_agent_never_heard_of_is_sent_once_by_the_next_hub_and_wha
         record.stop()
 
 
-async def test_what_cannot_be_kept_for_the_next_hub_fails_and_says_that_the_agent_never_heard_of_it(
+async def test_a_request_that_cannot_be_stored_fails_and_never_reaches_the_agent(
     codex_home: CodexHome, model: ScriptedModel, git_repo: Path, tmp_path: Path, detached_engines: Path
 ) -> None:
     env = {**codex_home.env, **claude_environment(model, tmp_path / "claude")}

@@ -100,7 +100,7 @@ async def test_a_later_process_sees_what_the_deadline_denied(
     assert status.timed_out is not None
 
 
-async def test_a_question_on_screen_is_not_denied_and_one_that_is_not_any_more_is(
+async def test_a_question_is_denied_only_once_it_is_off_the_screen(
     settings: Settings, codex_home: CodexHome, asks: dict[str, Any]
 ) -> None:
     async with HelmsmanService(replace(settings, approval_timeout=3), env=codex_home.env) as helm:
@@ -149,7 +149,7 @@ async def test_a_question_that_another_program_shows_is_not_denied_and_all_of_th
     assert [entry["by"] for entry in audit(in_hub)] == ["person", "deadline"]
 
 
-async def test_a_question_of_a_persons_session_waits_until_somebody_answers(
+async def test_a_question_of_a_persons_session_waits_for_an_answer(
     in_hub: Settings, codex_home: CodexHome, asks: dict[str, Any], folder: Path
 ) -> None:
     """Unless a time is configured. A person who is only away denies nothing."""
@@ -166,7 +166,7 @@ async def test_a_question_of_a_persons_session_waits_until_somebody_answers(
     assert (folder / "made.txt").exists()
 
 
-async def test_a_question_that_nobody_can_answer_later_keeps_its_deadline(
+async def test_a_question_that_cannot_be_answered_later_keeps_its_deadline(
     settings: Settings, codex_home: CodexHome, asks: dict[str, Any]
 ) -> None:
     """Without a hub and without a handler, no person ever sees it."""
@@ -184,7 +184,7 @@ async def test_a_question_that_nobody_can_answer_later_keeps_its_deadline(
         await session.interrupt()
 
 
-async def test_what_asks_for_words_is_not_denied_and_the_agent_learns_that_nobody_answered(
+async def test_a_question_for_text_is_not_denied_and_the_agent_learns_that_it_was_not_answered(
     settings: Settings, codex_home: CodexHome, asks: dict[str, Any], model: ScriptedModel
 ) -> None:
     model.on("which", ask_user(question("Which one?", "A", "B")), say("I took neither"))

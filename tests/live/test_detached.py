@@ -98,7 +98,9 @@ async def test_leaving_tells_no_session_that_its_work_has_ended(place: Place, mo
     assert not any(isinstance(event, EngineGone) for event in follower.events)
 
 
-async def test_the_death_of_the_engine_is_told_and_the_next_is_a_new_one(place: Place, model: ScriptedModel) -> None:
+async def test_the_death_of_the_engine_is_reported_and_the_next_is_a_new_one(
+    place: Place, model: ScriptedModel
+) -> None:
     model.on("touch", run("touch made.txt", escalate="please"), say("done"))
     async with place.open() as engine:
         follower = await begin(engine, place, "touch")

@@ -90,7 +90,7 @@ async def test_only_a_hub_whose_settings_say_so_has_detached_engines(
 # --- the end ---------------------------------------------------------------------------------------------------------
 
 
-async def test_an_engine_that_nobody_uses_ends_by_itself(place: Place) -> None:
+async def test_an_unused_engine_ends(place: Place) -> None:
     async with place.open(idle=0.2):
         (record,) = place.records
     await until(lambda: not record.is_supervised)
@@ -233,7 +233,7 @@ async def test_a_lost_race_of_starts_is_tried_again(place: Place, tmp_path: Path
         assert engine.version is not None
 
 
-async def test_what_an_ended_engine_left_on_disk_is_cleared_up_and_nobody_else_is_hit(place: Place) -> None:
+async def test_files_of_an_ended_engine_are_removed_and_other_processes_are_not_touched(place: Place) -> None:
     async with place.open():
         (record,) = place.records
     written = (record.directory / "process.json").read_text(encoding="utf-8")

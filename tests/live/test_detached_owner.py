@@ -76,7 +76,7 @@ async def test_half_an_answer_is_none_and_a_whole_one_is_given_once(place: Place
 
 
 @where_it_changed
-async def test_an_event_comes_from_the_same_line_whoever_reads_it(place: Place, model: ScriptedModel) -> None:
+async def test_an_event_comes_from_the_same_line_for_every_reader(place: Place, model: ScriptedModel) -> None:
     model.on("touch", run("touch made.txt", escalate="please"), say("All done."))
     sources: list[dict[str, Source | None]] = []
     async with place.open() as engine:

@@ -55,7 +55,7 @@ async def test_it_is_opened_in_one_task_and_closed_in_another(
         await helm.start("work", cwd=git_repo)
 
 
-async def test_whoever_forgets_to_close_it_leaves_no_process(
+async def test_a_client_that_is_not_closed_leaves_no_process(
     codex_home: CodexHome, codex_binary: Path, model: ScriptedModel, git_repo: Path
 ) -> None:
     gate = Gate()

@@ -73,7 +73,7 @@ async def ended(session: Session) -> Session:
     return session
 
 
-async def test_a_machine_is_killed_in_a_turn_and_another_goes_on_in_the_same_thread_with_its_own_policy(
+async def test_a_machine_is_killed_in_a_turn_and_another_continues_in_the_same_thread_with_its_own_policy(
     place: Place, other: Machine, model: ScriptedModel
 ) -> None:
     """The thread had full access and asked nobody. What the other machine is told is all it may do there."""

@@ -314,7 +314,7 @@ async def test_a_handlers_decision_is_in_the_audit_log(
     assert (entry["decision"], entry["by"], entry["reason"]) == ("deny", "handler", "not today")
 
 
-async def test_an_answer_is_given_to_codex_even_if_whoever_gave_it_is_cancelled(
+async def test_an_answer_reaches_codex_even_if_its_caller_is_cancelled(
     helm: HelmsmanService, model: ScriptedModel, asks: dict[str, Any]
 ) -> None:
     model.on("go", run("touch made.txt", escalate="please"), say("done"))

@@ -164,7 +164,7 @@ async def test_start_returns_while_codex_is_still_working(
     assert (await finished(session)).result == "done"
 
 
-async def test_the_next_message_goes_on_in_the_same_thread(
+async def test_the_next_message_continues_in_the_same_thread(
     helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("one", say("first"))
@@ -177,7 +177,7 @@ async def test_the_next_message_goes_on_in_the_same_thread(
 
 
 @on_its_own_engine
-async def test_a_session_of_another_process_goes_on_where_it_was(
+async def test_a_session_of_another_process_continues_where_it_was(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("one", say("first"))
@@ -224,7 +224,7 @@ async def test_a_busy_session_says_so_or_queues_or_steers(
     assert session.turn_count == 2
 
 
-async def test_an_interrupted_session_is_interrupted_and_can_go_on(
+async def test_an_interrupted_session_is_interrupted_and_can_continue(
     helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("hang", hang())
@@ -278,7 +278,7 @@ async def test_a_handler_answers_and_may_leave_it_to_others(
 
 
 @on_its_own_engine
-async def test_what_nobody_answers_is_refused_at_the_deadline(
+async def test_an_unanswered_question_is_refused_at_the_deadline(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("touch", run("touch x", escalate="please"), say("done"))
@@ -349,7 +349,7 @@ async def test_a_failed_turn_says_why_and_the_next_one_works(
 
 
 @on_its_own_engine
-async def test_sessions_go_on_with_a_new_engine_after_the_old_one_was_killed(
+async def test_sessions_continue_with_a_new_engine_after_the_old_one_was_killed(
     helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("first", say("one"))
@@ -453,7 +453,9 @@ async def test_a_retry_is_noted_while_it_lasts(
         assert note is None
 
 
-async def test_a_fork_goes_on_from_the_same_history(helm: HelmsmanService, model: ScriptedModel, folder: Path) -> None:
+async def test_a_fork_continues_from_the_same_history(
+    helm: HelmsmanService, model: ScriptedModel, folder: Path
+) -> None:
     model.on("one", say("first"))
     model.on("other", say("elsewhere"))
     session = await finished(await helm.start("one", cwd=folder))
@@ -498,7 +500,7 @@ async def test_a_cancelled_start_leaves_no_turn_running(
     assert session.status == "interrupted"
 
 
-async def test_text_that_cannot_be_sent_is_refused_and_troubles_nobody_else(
+async def test_unsendable_text_is_refused_and_affects_no_other_call(
     helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("hang", hang())

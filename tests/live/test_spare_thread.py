@@ -105,7 +105,7 @@ async def test_two_starts_at_once_do_not_share_it(helm: HelmsmanService, engine:
     ],
     ids=lambda options: next(iter(options)),
 )
-async def test_a_start_with_other_options_opens_a_thread_of_its_own(
+async def test_a_start_with_other_options_opens_a_separate_thread(
     helm: HelmsmanService, engine: AppServerEngine, folder: Path, options: dict[str, Any]
 ) -> None:
     spare = await after_two_starts(helm, engine, folder)
@@ -188,7 +188,7 @@ async def test_it_is_listed_nowhere_and_has_no_file(
     assert await engine.running_sessions() == ()
 
 
-async def test_one_that_nobody_wants_is_let_go_of(
+async def test_an_unwanted_spare_thread_is_released(
     helm: HelmsmanService, engine: AppServerEngine, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     let_go: list[str] = []
@@ -222,7 +222,7 @@ async def test_none_is_opened_while_something_runs(
     await opened_in_advance(helm, engine)
 
 
-async def test_no_mcp_server_is_started_for_nobody(
+async def test_a_spare_thread_starts_no_mcp_server(
     helm: HelmsmanService,
     engine: AppServerEngine,
     folder: Path,

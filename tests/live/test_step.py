@@ -172,7 +172,7 @@ async def test_without_a_handler_questions_are_refused_at_once(
     assert not (folder / "x").exists()
 
 
-async def test_a_step_that_somebody_stops_is_interrupted(
+async def test_a_step_stopped_from_outside_is_interrupted(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("hang", hang())
@@ -227,7 +227,7 @@ async def test_a_step_survives_the_death_of_the_engine(
     assert (result.text, result.attempts) == ("and end", 2)
 
 
-async def test_a_step_may_go_on_in_an_earlier_session(step: dict[str, Any], model: ScriptedModel) -> None:
+async def test_a_step_may_continue_in_an_earlier_session(step: dict[str, Any], model: ScriptedModel) -> None:
     model.on("one", say("first"))
     model.on("two", say("second"))
     first = await run_step("one", **step)
@@ -239,7 +239,7 @@ async def test_a_step_may_go_on_in_an_earlier_session(step: dict[str, Any], mode
         await run_step("silent", session_id=first.session_id, **step)
 
 
-async def test_every_event_is_told(step: dict[str, Any], model: ScriptedModel) -> None:
+async def test_every_event_is_reported(step: dict[str, Any], model: ScriptedModel) -> None:
     gate = model.gate()
     model.on("hello", say("Hel", gate, "lo"))
     heard: list[str] = []

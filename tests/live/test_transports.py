@@ -201,7 +201,7 @@ async def test_the_end_of_the_engine_is_noticed_on_a_socket_too(
     assert [type(event).__name__ for event in gone] == ["EngineGone"]
 
 
-async def test_nobody_at_the_address_is_a_clear_error(tmp_path: Path) -> None:
+async def test_an_address_without_a_server_is_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(EngineLost, match="No Codex engine answers"):
         async with open_unix(tmp_path / "none.sock"):
             pass

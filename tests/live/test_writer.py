@@ -58,7 +58,7 @@ async def ended(helm: HelmsmanService, task_id: str) -> Task:
 # --- while we live ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_turn_is_a_task_from_before_codex_hears_of_it_to_its_end(
+async def test_a_turn_is_a_task_before_codex_receives_it_and_until_its_end(
     helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     seen: list[str] = []
@@ -85,7 +85,7 @@ async def test_each_turn_counts_its_own_tokens(helm: HelmsmanService, model: Scr
     assert [used.input_tokens for used in spent if used is not None] == [100, 250]
 
 
-async def test_work_goes_on_without_a_registry(
+async def test_work_continues_without_a_registry(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path
 ) -> None:
     (settings.state_dir / REGISTRY_NAME).mkdir(parents=True)
@@ -228,7 +228,7 @@ async def test_a_turn_that_began_while_later_messages_waited_is_that_of_its_task
 
 
 @needs_detached
-async def test_whoever_takes_over_counts_all_tokens_of_the_turn(
+async def test_a_takeover_counts_all_tokens_of_the_turn(
     detached: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path
 ) -> None:
     gate = model.gate()

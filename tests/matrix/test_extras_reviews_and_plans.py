@@ -121,7 +121,7 @@ async def test_plan_first(helm: HelmsmanService, model: ScriptedModel, git_repo:
 
 
 @on_its_own_engine
-async def test_plan_first_without_a_sandbox_of_its_own(
+async def test_plan_first_and_then_with_the_users_sandbox(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, verdict: object
 ) -> None:
     """What the person configured holds again after the plan, which could only read."""

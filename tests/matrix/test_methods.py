@@ -118,7 +118,7 @@ async def test_a_session_is_let_go_of(engine: AppServerEngine, folder: Path) -> 
             await engine.api.unsubscribe(session.id)
 
 
-async def test_models_account_and_configuration_are_told(engine: AppServerEngine, folder: Path) -> None:
+async def test_models_account_and_configuration_are_reported(engine: AppServerEngine, folder: Path) -> None:
     models = await engine.api.models()
     assert [model.id for model in models if model.is_default]
     assert all(model.efforts for model in models)

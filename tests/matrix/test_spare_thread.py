@@ -12,7 +12,7 @@ from helmsman.testing import CodexHome, ScriptedModel, always, say
 pytestmark = [pytest.mark.matrix, pytest.mark.anyio]
 
 
-async def test_each_start_is_a_session_of_its_own_and_reads_the_instructions_of_now(
+async def test_each_start_is_its_own_session_and_reads_the_instructions_of_now(
     helm: HelmsmanService, model: ScriptedModel, codex_home: CodexHome, folder: Path
 ) -> None:
     model.otherwise(always(say("done")))

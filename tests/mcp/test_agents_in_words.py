@@ -216,7 +216,7 @@ async def test_what_an_agent_cannot_do_is_refused_in_the_words_of_its_capabiliti
 
 
 @pytest.mark.long
-async def test_claude_code_does_what_its_tool_is_told(
+async def test_claude_code_does_what_its_tool_is_reported(
     codex_home: CodexHome, model: ScriptedModel, git_repo: Path, tmp_path: Path
 ) -> None:
     env = codex_home.env | claude_environment(model, tmp_path / "claude")

@@ -104,7 +104,7 @@ async def test_a_question_of_the_model_is_put_to_the_person(
     assert [form.message for form in person.forms] == ["Codex asks you\nQuestion: Which one?"]
 
 
-async def test_a_waiting_caller_hears_of_progress(
+async def test_a_waiting_caller_receives_progress(
     helm: HelmsmanService, model: ScriptedModel, writes: dict[str, Any]
 ) -> None:
     gate = model.gate()

@@ -122,7 +122,7 @@ def test_output_or_an_end_shows_that_a_command_began() -> None:
     ]
 
 
-def test_a_commands_words_and_times_are_told() -> None:
+def test_a_commands_words_and_times_are_reported() -> None:
     done = CommandExecution(
         id="c1", command=COMMAND.command, directory="/src", exit_code=3, output="no", duration_ms=1500
     )
@@ -175,7 +175,7 @@ def test_a_command_of_which_codex_says_nothing_is_unknown() -> None:
     assert not {"process_id", "source"} & set(message)
 
 
-def test_the_process_of_a_command_is_told_as_soon_as_codex_tells_it() -> None:
+def test_the_process_of_a_command_is_reported_as_soon_as_codex_tells_it() -> None:
     runs_in = {"processId": "42", "source": "unifiedExecStartup"}
     end_of = ended(CommandExecution(id="c1", command=COMMAND.command), **runs_in)
     late = told(started(COMMAND, source="agent"), end_of)
@@ -240,7 +240,7 @@ def test_what_codex_says_of_a_thread_has_its_old_names() -> None:
     }
 
 
-def test_words_that_cannot_be_told_apart_stay_one() -> None:
+def test_words_that_cannot_be_distinguished_stay_one() -> None:
     assert told(started(CommandExecution(id="c1", command="echo 'x")))[-1]["command"] == ["echo 'x"]
 
 
@@ -253,7 +253,7 @@ def test_a_failed_turn_is_one_error() -> None:
     assert told(*events) == [{"type": "error", "message": "no such model", "codex_error_info": "other"}]
 
 
-def test_a_warning_is_told_with_the_next_event_and_a_retry_at_once() -> None:
+def test_a_warning_is_reported_with_the_next_event_and_a_retry_at_once() -> None:
     warning = Notice(session_id=S, kind="warning", message="careful")
     assert kinds(warning) == []
     assert kinds(warning, *BEGUN) == ["warning", "session_configured", "task_started"]
@@ -303,7 +303,7 @@ def test_each_part_of_reasoning_begins_with_a_break() -> None:
     ]
 
 
-def test_reasoning_that_comes_word_for_word_is_told_apart_from_its_summary() -> None:
+def test_reasoning_that_comes_word_for_word_is_distinguished_from_its_summary() -> None:
     (piece,) = told(thought(delta="hm", contentIndex=2))
     assert (piece["type"], piece["content_index"]) == ("reasoning_raw_content_delta", 2)
     item, *older = told(ended(Reasoning(id="r", text="a\n\nb"), summary=["a", "b"], content=["hm"]))
@@ -312,7 +312,7 @@ def test_reasoning_that_comes_word_for_word_is_told_apart_from_its_summary() -> 
     assert kinds(ended(Reasoning(id="r", text="hm"), summary=[], content=["hm"])) == ["item_completed"]
 
 
-def test_the_answer_of_an_mcp_tool_is_told_whole() -> None:
+def test_the_answer_of_an_mcp_tool_is_reported_whole() -> None:
     image = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
     result = {"content": [image], "structuredContent": {"a": None}, "_meta": None}
     call = McpToolCall(id="x", server="s", tool="t", result="[image]")
@@ -322,7 +322,7 @@ def test_the_answer_of_an_mcp_tool_is_told_whole() -> None:
     assert (older["result"], older["duration"]) == ({"Ok": expected}, {"secs": 1, "nanos": 500_000_000})
 
 
-def test_the_cause_of_a_failure_is_told_with_its_details() -> None:
+def test_the_cause_of_a_failure_is_reported_with_its_details() -> None:
     cause = {"responseStreamDisconnected": {"httpStatusCode": 503}}
     spelled = {"response_stream_disconnected": {"http_status_code": 503}}
     failure = Failure(code="response_stream_disconnected", message="gone")
@@ -340,7 +340,7 @@ def test_the_cause_of_a_failure_is_told_with_its_details() -> None:
     ]
 
 
-def test_changes_are_told_by_their_kind() -> None:
+def test_changes_are_reported_by_their_kind() -> None:
     changes = (
         PathChange(path="/a", kind="add", diff="new\n"),
         PathChange(path="/b", kind="delete", diff="old\n"),
@@ -384,7 +384,7 @@ def test_an_approval_of_changes_shows_them() -> None:
         (Reasoning(id="x", text="hm"), "agent_reasoning"),
     ],
 )
-def test_an_item_is_told_as_such_and_in_the_older_form(item: Item, expected: str) -> None:
+def test_an_item_is_reported_as_such_and_in_the_older_form(item: Item, expected: str) -> None:
     assert kinds(ended(item)) == ["item_completed", expected]
 
 
@@ -409,7 +409,7 @@ def test_a_plan_of_plan_mode_is_an_item() -> None:
     assert kinds(ItemDelta(session_id=S, item_id="p", item_type="plan", text="f")) == ["plan_delta"]
 
 
-def test_what_nobody_knows_and_what_sub_agents_do_is_not_told() -> None:
+def test_unknown_items_and_those_of_sub_agents_are_not_reported() -> None:
     other = ItemDelta(session_id=S, item_id="x", item_type="mcp_tool_call", text="50 %")
     assert kinds(started(UnknownItem(id="x", name="new")), ended(UnknownItem(id="x", name="new")), other) == []
     assert kinds(ItemEnded(session_id=S, agent_id="a", item=AgentMessage(id="m", text="hi"))) == []
@@ -420,7 +420,7 @@ def test_usage_without_numbers_says_so() -> None:
     assert message["info"] == {"total_token_usage": None, "last_token_usage": None, "model_context_window": None}
 
 
-def test_counts_of_tokens_are_told_as_codex_gives_them() -> None:
+def test_counts_of_tokens_are_reported_as_codex_gives_them() -> None:
     counts = {"totalTokens": 110, "inputTokens": 100, "cacheWriteInputTokens": 5}
     usage = {"total": counts, "last": counts, "modelContextWindow": 1000}
     (message,) = told(UsageReported(session_id=S).with_raw({"tokenUsage": usage}))

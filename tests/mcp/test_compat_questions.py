@@ -60,7 +60,7 @@ def test_a_lasting_yes_that_is_not_offered_is_a_yes_for_once() -> None:
     assert answer(once, {"decision": "abort"}) == "deny"
 
 
-def test_the_reason_for_a_change_and_the_place_it_wants_are_told() -> None:
+def test_the_reason_for_a_change_and_the_place_it_wants_are_reported() -> None:
     question = asking("patch_approval", reason="because", grantRoot="/src")
     message = asked(question, None, {})
     assert message is not None
@@ -79,7 +79,7 @@ def test_other_questions_are_asked_by_ordinary_forms() -> None:
     assert asked(asking("user_input"), None, {}) is None
 
 
-def test_what_codex_proposes_and_takes_a_command_for_is_told() -> None:
+def test_what_codex_proposes_and_takes_a_command_for_is_reported() -> None:
     raw = {"proposedExecpolicyAmendment": ["ls"], "commandActions": [{"type": "listFiles", "command": "ls"}]}
     message = asked(asking(), None, raw)
     assert message is not None

@@ -272,7 +272,7 @@ async def until_paused(codex: Caller, session_id: str, wanted: bool) -> None:
 
 
 @on_its_own_engine
-async def test_the_status_says_what_nobody_answered(
+async def test_the_status_names_unanswered_questions(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, asks: dict[str, Any], mode: Any
 ) -> None:
     model.on("touch", run("touch made.txt", escalate="please"), say("done"))

@@ -114,7 +114,7 @@ async def test_a_goal_is_set_read_and_cleared(codex: Caller, model: ScriptedMode
     assert (await codex("codex_interrupt", sessionId=session_id))["status"] == "interrupted"
 
 
-async def test_models_the_account_and_skills_are_told(codex: Caller, codex_home: CodexHome, git_repo: Path) -> None:
+async def test_models_the_account_and_skills_are_reported(codex: Caller, codex_home: CodexHome, git_repo: Path) -> None:
     for place in (codex_home.path / "skills" / "mine", git_repo / ".codex" / "skills" / "ours"):
         place.mkdir(parents=True)
         text = f"---\nname: {place.name}\ndescription: Is {place.name}.\n---\nDo it.\n"

@@ -261,7 +261,7 @@ async def test_exec_takes_no_options_for_a_thread_that_has_its_own(codex: Caller
 
 
 @on_its_own_engine
-async def test_resume_goes_on_with_a_thread_of_an_earlier_server(
+async def test_resume_continues_with_a_thread_of_an_earlier_server(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, here: dict[str, Any]
 ) -> None:
     model.on("remember", say("I shall."))
@@ -315,7 +315,7 @@ async def test_status_tells_of_a_task_while_it_works_and_afterwards(
     assert any("_codex_local_results" in action for action in done["next_actions"])
 
 
-async def test_a_wait_is_told_of_the_end_and_does_not_look_for_it(
+async def test_a_wait_is_notified_of_the_end_and_does_not_look_for_it(
     codex: Caller, model: ScriptedModel, here: dict[str, Any]
 ) -> None:
     gate = Gate()

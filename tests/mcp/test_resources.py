@@ -83,7 +83,7 @@ async def test_what_is_not_there_is_an_error(helm: HelmsmanService, mode: Any, u
 
 
 @pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
-async def test_a_subscriber_of_the_handshake_era_is_told(
+async def test_a_subscriber_of_the_handshake_era_is_notified(
     helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     gate = model.gate()
@@ -120,7 +120,7 @@ async def test_a_subscriber_of_the_handshake_era_is_told(
             assert set(told) == {"codex://sessions"}
 
 
-async def test_a_listener_of_2026_is_told(helm: HelmsmanService, model: ScriptedModel, folder: Path) -> None:
+async def test_a_listener_of_2026_is_notified(helm: HelmsmanService, model: ScriptedModel, folder: Path) -> None:
     gate = model.gate()
     model.on("go", say("some", gate, "thing"))
     async with Client(build_server(helm)) as client:

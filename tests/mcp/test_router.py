@@ -66,7 +66,7 @@ async def test_run_check_wait_and_results(codex: Caller, model: ScriptedModel, f
     assert "The parser is fixed." in results["userMessage"]
 
 
-async def test_two_tasks_are_told_apart_by_number_alias_and_id(
+async def test_two_tasks_are_distinguished_by_number_alias_and_id(
     codex: Caller, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("hang", hang())
@@ -488,7 +488,7 @@ def test_what_was_offered_is_remembered_for_each_client_and_not_for_one_without_
     assert [remembered_as(context) for context in contexts] == ["one", None, ""]
 
 
-async def test_more_work_for_a_task_goes_on_where_its_session_works(
+async def test_more_work_for_a_task_continues_where_its_session_works(
     codex: Caller, model: ScriptedModel, folder: Path
 ) -> None:
     model.otherwise(say("done"))

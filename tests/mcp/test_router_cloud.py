@@ -160,7 +160,7 @@ async def test_a_wait_for_a_task_at_work_ends_with_its_time(codex: Caller, cloud
     assert "resultSummary" not in answer
 
 
-async def test_a_limit_on_the_cost_is_refused_because_nobody_could_keep_it(codex: Caller, cloud: ScriptedCloud) -> None:
+async def test_a_cost_limit_that_cannot_be_enforced_is_refused(codex: Caller, cloud: ScriptedCloud) -> None:
     answer = await codex.error("codex", request="in the cloud: fix it", safety={"max_cost_usd": 1})
     assert answer["error"]["code"] == "invalid_input"
     assert "max_cost_usd" in answer["userMessage"]
@@ -279,7 +279,7 @@ async def test_a_submit_that_makes_no_sense_is_refused(
     assert cloud.requests == []
 
 
-async def test_tools_are_told_apart_by_where_their_task_runs(codex: Caller, cloud: ScriptedCloud) -> None:
+async def test_tools_are_distinguished_by_where_their_task_runs(codex: Caller, cloud: ScriptedCloud) -> None:
     task_id, _ = await submitted(codex, cloud)
     for tool in ("status", "wait", "cancel", "results"):
         error = await codex.error(f"_codex_local_{tool}", task_id=task_id)
@@ -461,7 +461,7 @@ async def test_a_submit_without_a_network_has_failed_and_may_be_tried_again(offl
     assert failed["error"]["retryable"] is True
 
 
-async def test_without_a_network_one_is_told_what_was_last_heard(
+async def test_without_a_network_the_last_known_state_is_shown(
     codex: Caller, offline: Caller, cloud: ScriptedCloud
 ) -> None:
     task_id, _ = await submitted(codex, cloud)

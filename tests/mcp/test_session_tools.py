@@ -156,7 +156,7 @@ async def test_the_tools_are_listed_with_schemas_texts_and_annotations(codex: Ca
         ("codex_list", {"cursor": "nonsense"}, "invalid_input", "cursor"),
     ],
 )
-async def test_bad_input_is_a_result_with_a_code_and_the_server_goes_on(
+async def test_bad_input_is_a_result_with_a_code_and_the_server_continues(
     codex: Caller, tool: str, arguments: dict[str, Any], code: str, sentence: str
 ) -> None:
     error = await codex.error(tool, **arguments)
@@ -296,7 +296,7 @@ async def test_an_unknown_tool_is_a_protocol_error(codex: Caller) -> None:
         await codex.client.call_tool("codex_fly", {})
 
 
-async def test_a_misspelt_argument_starts_nothing_and_is_told_what_was_meant(
+async def test_a_misspelt_argument_starts_nothing_and_gets_a_suggestion(
     codex: Caller, folder: Path, helm: HelmsmanService
 ) -> None:
     refused = await codex.error("codex_start", prompt="x", workingDirectory=str(folder), sanbox="read-only")
@@ -308,7 +308,7 @@ async def test_a_misspelt_argument_starts_nothing_and_is_told_what_was_meant(
     assert not helm.sessions
 
 
-async def test_a_wrong_argument_is_told_by_the_name_it_has_here(codex: Caller, folder: Path) -> None:
+async def test_a_wrong_argument_is_reported_by_the_name_it_has_here(codex: Caller, folder: Path) -> None:
     refused = await codex.error("codex_start", prompt="x", workingDirectory=str(folder / "nowhere"))
     assert refused["parameter"] == "workingDirectory"
     refused = await codex.error("codex_start", prompt="x", workingDirectory="nowhere")

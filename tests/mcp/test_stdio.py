@@ -149,7 +149,7 @@ async def test_what_ends_with_the_server_is_said_to_be_stopped_and_what_had_not_
     assert cancelled.note.startswith("Helmsman was closed before it began.")
 
 
-async def test_what_a_client_leaves_goes_on_and_the_next_client_has_it(
+async def test_what_a_client_leaves_continues_and_the_next_client_has_it(
     serving: Serving, model: ScriptedModel, detached_engines: Path
 ) -> None:
     assert detached_engines == serving.state_dir

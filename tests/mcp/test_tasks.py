@@ -146,7 +146,7 @@ async def test_a_client_that_did_not_declare_it_gets_no_task(
 
 
 @pytest.mark.skipif(os.name != "posix", reason="There are no detached engines here.")
-async def test_a_task_goes_on_through_a_restart_of_the_server(
+async def test_a_task_continues_through_a_restart_of_the_server(
     settings: Settings, detached_engines: Path, codex_home: CodexHome, model: ScriptedModel, folder: Path
 ) -> None:
     gate = model.gate()

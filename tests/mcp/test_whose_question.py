@@ -118,7 +118,7 @@ async def test_the_owner_of_a_session_outlives_the_process(
         assert (await helm.session(mine.id)).opened_by is None
 
 
-async def test_the_owner_is_stored_before_the_agent_hears_of_the_session(
+async def test_the_owner_is_stored_before_the_agent_gets_the_session(
     helm: HelmsmanService, asks: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A hub that is killed in the middle of a start must not leave the session to a person."""

@@ -29,12 +29,12 @@ from helmsman.model.answered_by import (
         (DEADLINE, "deadline", None),
     ],
 )
-def test_everybody_has_one_spelling(by: AnsweredBy, spelled: str, via: str | None) -> None:
+def test_every_answerer_has_one_spelling(by: AnsweredBy, spelled: str, via: str | None) -> None:
     assert (str(by), by.through) == (spelled, via)
 
 
 @pytest.mark.parametrize("name", ["person", "x\nperson", "deadline", " ", "a" * 5000])
-def test_no_client_can_call_itself_somebody_else(name: str) -> None:
+def test_no_client_can_impersonate_another(name: str) -> None:
     spelled = str(AnsweredBy("agent", name, "tool"))
     assert spelled.startswith("agent: ")
     assert "\n" not in spelled
@@ -55,7 +55,7 @@ def test_no_client_can_call_itself_somebody_else(name: str) -> None:
         (None, AnsweredBy("turn ended"), None, "withdrawn: its turn ended"),
     ],
 )
-def test_what_became_of_a_question_is_said_in_words(
+def test_the_outcome_of_a_question_is_shown_in_words(
     answer: str | None, by: AnsweredBy, reason: str | None, said: str
 ) -> None:
     assert in_words(answer, str(by), by.through, reason) == said

@@ -34,6 +34,6 @@ def test_git_and_the_text_agree(git_repo: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "no diff at all\n", "@@ -1 +1 @@\n-a\n+b\n"])
-def test_what_is_no_diff_changes_nothing(text: str) -> None:
+def test_an_invalid_diff_changes_nothing(text: str) -> None:
     assert files_of(text) == ()
     assert stat_of(()) == " 0 file(s) changed, +0 -0\n"

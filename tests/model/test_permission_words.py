@@ -38,7 +38,7 @@ def _entry(access: str, path: dict[str, Any]) -> dict[str, Any]:
         ),
     ],
 )
-def test_permissions_are_told_in_words(granted: Any, words: list[str]) -> None:
+def test_permissions_are_reported_in_words(granted: Any, words: list[str]) -> None:
     assert permission_words(granted) == words
 
 

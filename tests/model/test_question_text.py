@@ -158,7 +158,7 @@ def test_a_request_for_the_network_alone_says_so() -> None:
     assert describe(question).text() == "Codex asks to reach the network\nNetwork: socks5Tcp to x.example"
 
 
-def test_another_environment_is_told() -> None:
+def test_another_environment_is_reported() -> None:
     question = Question(
         asker="Codex",
         id="q",
@@ -227,7 +227,7 @@ def test_an_address_is_shown_whole() -> None:
     assert ("Opens", address) in _lines(_question("mcp_elicitation", server="lab", mode="url", url=address))
 
 
-def test_a_plan_and_its_question_are_told_apart() -> None:
+def test_a_plan_and_its_question_are_distinguished() -> None:
     question = _question("user_input", text="Carry out this plan?", plan="1. ls\nQuestion: Carry out nothing?")
     assert describe(question).text().split("\n") == [
         "Codex asks you",

@@ -120,7 +120,7 @@ def test_files_without_a_hunk_are_named(header: str, path: str, old_path: str | 
     assert (file.path, file.old_path, file.kind) == (path, old_path, kind)
 
 
-def test_a_program_and_a_link_are_told_from_a_file() -> None:
+def test_a_program_and_a_link_are_distinguished_from_a_file() -> None:
     for mode in ("100755", "120000", "160000"):
         (file,) = read_diff(f"diff --git a/x b/x\nnew file mode {mode}\n")
         assert file.lines == (DiffLine("note", f"new file mode {mode}"),)

@@ -30,7 +30,7 @@ def notification(**changes: Any) -> Notification:
     return Notification(**{"kind": "done", "about": "x", "title": "It is done", "agent": "codex", **changes})
 
 
-def test_each_recipient_may_have_less_than_all_are_told_of(tmp_path: Path) -> None:
+def test_each_recipient_may_have_less_than_all_are_reported(tmp_path: Path) -> None:
     settings = load(
         tmp_path,
         '[notify]\nevents = ["question", "done"]\nunanswered_sec = 0\n'
@@ -119,7 +119,7 @@ def test_an_unencrypted_address_is_for_this_machine_or_by_express_wish(tmp_path:
         assert load(tmp_path, to(f'way = "webhook"\n{more}')).to[0].url.startswith("http://")
 
 
-def test_a_project_cannot_have_anything_told_to_anybody(tmp_path: Path) -> None:
+def test_a_project_cannot_configure_notifications(tmp_path: Path) -> None:
     (tmp_path / "helmsman.toml").write_text(to('way = "webhook"\nurl = "https://evil.example"'), encoding="utf-8")
     settings = load_settings({}, {"HOME": str(tmp_path / "home")}, tmp_path)
     assert NotifySettings.load(settings.files) == NotifySettings()
@@ -149,11 +149,11 @@ def test_quiet_hours_end_at_the_next_time_that_they_do(
     assert hours.until(now.astimezone(UTC)) == expected
 
 
-def test_all_kinds_are_told_of_unless_the_table_says_less(tmp_path: Path) -> None:
+def test_all_kinds_are_reported_unless_the_table_says_less(tmp_path: Path) -> None:
     assert load(tmp_path, to('way = "desktop"')).to[0].events == set(KINDS)
 
 
-def test_without_the_table_a_desktop_is_told_and_an_empty_table_switches_it_off(
+def test_without_the_table_a_desktop_is_reported_and_an_empty_table_switches_it_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     programs = tmp_path / "bin"

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 SECRET = f"sk-proj-{'a1B2' * 12}"
 
 
-async def test_a_question_is_told_of_when_nobody_has_answered_it_for_a_while_and_says_nothing_of_its_content(
+async def test_an_unanswered_question_is_notified_after_a_while_without_its_content(
     state_dir: Path, project: Path, receiver: Receiver
 ) -> None:
     async with opened(state_dir, webhook(receiver)) as house:
@@ -42,7 +42,7 @@ async def test_a_question_is_told_of_when_nobody_has_answered_it_for_a_while_and
         await house.delivered("sent")
 
 
-async def test_a_rule_that_a_model_has_proposed_is_told_of_once(
+async def test_a_rule_that_a_model_has_proposed_is_reported_once(
     state_dir: Path, project: Path, receiver: Receiver
 ) -> None:
     async with opened(state_dir, webhook(receiver, is_full=True)) as house:
@@ -62,7 +62,7 @@ async def test_a_rule_that_a_model_has_proposed_is_told_of_once(
         assert [one.json["title"] for one in receiver.received].count(told.json["title"]) == 1
 
 
-async def test_a_question_that_was_answered_in_time_is_not_told_of(
+async def test_a_question_that_was_answered_in_time_is_not_reported_of(
     state_dir: Path, project: Path, receiver: Receiver
 ) -> None:
     async with opened(state_dir, webhook(receiver)) as house:
@@ -79,7 +79,7 @@ async def test_a_question_that_was_answered_in_time_is_not_told_of(
         assert await house.shared.notices.log(10) == ()
 
 
-async def test_a_question_on_screen_is_told_of_only_when_it_has_been_off_it_for_so_long(
+async def test_a_question_on_screen_is_reported_only_when_it_has_been_off_it_for_so_long(
     state_dir: Path, project: Path, receiver: Receiver
 ) -> None:
     async with opened(state_dir, webhook(receiver)) as house:
@@ -98,7 +98,7 @@ async def test_a_question_on_screen_is_told_of_only_when_it_has_been_off_it_for_
         await receiver.until(1)
 
 
-async def test_whoever_asks_for_it_is_told_everything_but_secrets(
+async def test_full_notifications_have_everything_but_secrets(
     state_dir: Path, project: Path, receiver: Receiver
 ) -> None:
     async with opened(state_dir, webhook(receiver, is_full=True)) as house:
@@ -120,7 +120,7 @@ async def test_whoever_asks_for_it_is_told_everything_but_secrets(
 
 
 @pytest.mark.parametrize(("outcome", "told"), [("completed", ["done"]), ("failed", ["failed"]), ("interrupted", [])])
-async def test_the_end_of_a_turn_is_told_of_unless_somebody_has_stopped_it(
+async def test_the_end_of_a_turn_is_notified_unless_a_user_stopped_it(
     state_dir: Path, project: Path, receiver: Receiver, outcome: str, told: list[str]
 ) -> None:
     async with opened(state_dir, webhook(receiver)) as house:
@@ -131,7 +131,7 @@ async def test_the_end_of_a_turn_is_told_of_unless_somebody_has_stopped_it(
         assert [one.json["kind"] for one in receiver.received] == told
 
 
-async def test_who_waits_for_a_turn_or_has_it_on_screen_is_not_told_of_its_end(
+async def test_who_waits_for_a_turn_or_has_it_on_screen_is_not_notified_of_its_end(
     state_dir: Path, project: Path, receiver: Receiver
 ) -> None:
     async with opened(state_dir, webhook(receiver)) as house, anyio.create_task_group() as tasks:
@@ -156,7 +156,7 @@ async def test_who_waits_for_a_turn_or_has_it_on_screen_is_not_told_of_its_end(
         await receiver.until(1)
 
 
-async def test_what_is_quiet_at_night_is_told_in_the_morning_if_it_still_matters(
+async def test_what_is_quiet_at_night_is_reported_in_the_morning_if_it_still_matters(
     state_dir: Path, project: Path, receiver: Receiver
 ) -> None:
     clock = Clock()
@@ -180,7 +180,7 @@ async def test_what_is_quiet_at_night_is_told_in_the_morning_if_it_still_matters
         await house.delivered("dropped", "sent")
 
 
-async def test_runs_that_are_left_out_or_fail_are_told_of(state_dir: Path, project: Path, receiver: Receiver) -> None:
+async def test_runs_that_are_left_out_or_fail_are_reported(state_dir: Path, project: Path, receiver: Receiver) -> None:
     async with opened(state_dir, webhook(receiver, is_full=True)) as house:
         added = await house.helm.extras.schedules.add("Look at it", every="1h", cwd=project)
         assert added.next_at is not None
@@ -197,7 +197,7 @@ async def test_runs_that_are_left_out_or_fail_are_told_of(state_dir: Path, proje
         assert (failed.json["kind"], failed.json["title"]) == ("schedule", "site: A scheduled run has failed")
 
 
-async def test_limits_and_the_death_of_a_hub_are_told_of_once(
+async def test_limits_and_the_death_of_a_hub_are_reported_once(
     state_dir: Path, project: Path, receiver: Receiver
 ) -> None:
     async with opened(state_dir, webhook(receiver, is_full=True)) as house:
@@ -216,7 +216,7 @@ async def test_limits_and_the_death_of_a_hub_are_told_of_once(
         assert len(receiver.received) == 2
 
 
-async def test_what_has_ended_or_waits_is_told_by_the_next_hub_once(
+async def test_what_has_ended_or_waits_is_reported_by_the_next_hub_once(
     state_dir: Path, project: Path, receiver: Receiver
 ) -> None:
     async with opened(state_dir) as house:
@@ -266,7 +266,7 @@ async def test_new_settings_hold_at_once_and_wrong_ones_leave_what_held(
         assert (await receiver.until(3))[-1].path == "/other"
 
 
-async def test_what_waits_for_somebody_who_is_told_no_more_is_dropped(
+async def test_deliveries_to_a_removed_recipient_are_dropped(
     state_dir: Path, project: Path, receiver: Receiver
 ) -> None:
     receiver.answers = [503]
@@ -297,7 +297,7 @@ async def test_settings_that_make_no_sense_when_a_hub_begins_lose_nothing(state_
         await house.delivered("sent")
 
 
-async def test_trouble_that_cannot_be_written_down_is_told_of_once(
+async def test_trouble_that_cannot_be_written_down_is_reported_once(
     state_dir: Path, project: Path, receiver: Receiver
 ) -> None:
     async with opened(state_dir, webhook(receiver, is_full=True)) as house:
@@ -316,7 +316,9 @@ async def test_trouble_that_cannot_be_written_down_is_told_of_once(
         assert {one.json["kind"] for one in await receiver.until(2)} == {"hub", "done"}
 
 
-async def test_a_test_goes_to_one_or_to_all_and_tells_what_became_of_it(state_dir: Path, receiver: Receiver) -> None:
+async def test_a_test_message_goes_to_one_or_all_channels_and_reports_the_result(
+    state_dir: Path, receiver: Receiver
+) -> None:
     dead = webhook(receiver, name="dead", url="http://127.0.0.1:9/")
     async with opened(state_dir, webhook(receiver, events=frozenset({"hub"})), dead) as house:
         sent = await house.notifier.test(None)

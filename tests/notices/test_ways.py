@@ -71,7 +71,7 @@ async def test_a_webhook_is_signed_over_id_time_and_body(receiver: Receiver) -> 
         (503, NotSent),
     ],
 )
-async def test_what_a_server_says_tells_whether_it_has_arrived_and_nobody_is_followed_elsewhere(
+async def test_a_servers_reply_decides_delivery_and_redirects_are_not_followed(
     receiver: Receiver, status: int, raised: type[Exception]
 ) -> None:
     receiver.answers = [status]
@@ -115,7 +115,7 @@ async def test_a_command_gets_json_on_stdin_and_the_environment_of_the_hub(
     assert "abcdefabcdefabcdef1234" not in caplog.text
 
 
-async def test_a_command_that_fails_cannot_be_started_or_does_not_end_is_told_of(tmp_path: Path) -> None:
+async def test_a_command_that_fails_cannot_be_started_or_does_not_end_is_reported(tmp_path: Path) -> None:
     with pytest.raises(NeverSent, match="exit code 3: no luck"):
         await Command(by_command("/bin/sh", "-c", "echo no luck >&2; exit 3")).send(delivery())
     with pytest.raises(NeverSent, match="cannot be started"):
@@ -143,7 +143,7 @@ async def test_what_a_command_leaves_running_is_not_waited_for_and_ends_with_it(
 
 
 @pytest.mark.skipif(os.uname().sysname != "Linux", reason="with notify-send")
-async def test_the_desktop_is_told_in_words_that_are_neither_options_nor_markup(
+async def test_the_desktop_is_reported_in_words_that_are_neither_options_nor_markup(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept, program = tmp_path / "kept", tmp_path / "notify-send"

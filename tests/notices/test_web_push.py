@@ -76,7 +76,7 @@ def pushed(receiver: Receiver, state_dir: Path) -> PushedBrowser:
     return PushedBrowser(receiver, state_dir)
 
 
-async def test_a_browser_reads_what_is_pushed_and_nobody_else_can(
+async def test_only_the_subscribed_browser_can_read_a_push(
     pushed: PushedBrowser, receiver: Receiver, state_dir: Path
 ) -> None:
     for _ in range(2):
@@ -127,7 +127,7 @@ async def test_a_question_can_be_denied_and_approved_only_where_that_is_allowed(
     assert told["choices"] == (["approve", "deny"] if approves else ["deny"])
 
 
-def test_each_device_with_a_subscription_is_told(
+def test_each_device_with_a_subscription_is_reported(
     pushed: PushedBrowser, state_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))

@@ -152,7 +152,7 @@ def test_a_routed_command_on_a_known_task_names_it_or_asks() -> None:
             assert sum(map(bool, answers)) == 1, entry.request
 
 
-def test_of_requests_by_somebody_who_has_not_seen_the_rules_no_job_is_taken_for_anything_else() -> None:
+def test_jobs_in_free_wording_are_never_taken_for_other_requests() -> None:
     """The first 147 from the names of the operations alone."""
     unseen = json.loads((Path(__file__).parent / "unseen.json").read_text(encoding="utf-8"))
     assert len(unseen) == 80 + 67 + 68

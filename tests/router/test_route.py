@@ -65,7 +65,7 @@ def test_of_two_recent_tasks_the_one_at_work_is_meant_and_the_other_named() -> N
     assert [choice.id for choice in found.alternatives] == [ended.id]
 
 
-def test_a_task_that_was_heard_of_lately_counts_as_recent() -> None:
+def test_a_recently_reported_task_counts_as_recent() -> None:
     busy = shelf_task("T-local-eeeeeeeeeeee", "busy", "working", minutes=60, updated=1)
     assert len(routed("cancel it", busy, NEW).choices) == 2
 
@@ -246,12 +246,12 @@ def test_a_number_before_many_is_so_many_and_no_choice() -> None:
         assert routed(words, NEW, OLD, offered=offered).task_id == NEW.id, words
 
 
-def test_an_answer_when_nobody_asks_does_nothing() -> None:
+def test_an_answer_without_an_open_question_does_nothing() -> None:
     assert routed("approve it", NEW, OLD).error is not None
     assert routed("answer: why does the build fail?", NEW, OLD).action == "choose"
 
 
-def test_words_that_may_be_an_answer_are_asked_back_only_while_somebody_asks() -> None:
+def test_words_that_may_be_an_answer_are_asked_back_only_during_a_question() -> None:
     for words in ("accept dark mode", "reject usernames that are too long"):
         assert routed(words, NEW, ASKS).action == "choose", words
         assert routed(words, NEW, OLD).action == "run", words

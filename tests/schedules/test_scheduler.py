@@ -197,7 +197,7 @@ async def test_what_is_paused_or_has_begun_while_the_clock_is_looked_at_is_not_b
     assert [task.instruction for task in await house.tasks()] == ["due", "due"]
 
 
-async def test_what_is_paused_begins_nothing_and_goes_on_with_its_next_time(house: House, tmp_path: Path) -> None:
+async def test_what_is_paused_begins_nothing_and_continues_with_its_next_time(house: House, tmp_path: Path) -> None:
     added = await house.schedules.add("work", every="1h", cwd=tmp_path)
     assert (await house.schedules.pause(added.id)).next_at is None
     house.clock.move(house.clock.now + timedelta(hours=3))
@@ -288,7 +288,7 @@ async def test_what_was_due_and_what_was_entered_is_found_by_the_next_hub_and_ru
         assert len(await house.tasks()) == 1
 
 
-async def test_nobody_sees_or_changes_one_outside_the_allowed_roots(state_dir: Path, tmp_path: Path) -> None:
+async def test_schedules_outside_the_allowed_roots_cannot_be_seen_or_changed(state_dir: Path, tmp_path: Path) -> None:
     inside, outside = tmp_path / "inside", tmp_path / "outside"
     inside.mkdir()
     outside.mkdir()
@@ -314,7 +314,7 @@ async def test_a_schedule_with_a_secret_in_it_is_not_written_down(house: House, 
     assert await house.schedules.list() == ()
 
 
-async def test_without_a_hub_nobody_would_run_it_and_it_is_refused(tmp_path: Path) -> None:
+async def test_without_a_hub_it_is_refused(tmp_path: Path) -> None:
     settings = load_settings({"default_agent": "played", "state_dir": str(tmp_path / "state")}, {}, tmp_path)
     async with HelmsmanService(settings, agents=[PlayedAgent()]) as helm:
         with pytest.raises(Unsupported, match="run by the hub"):

@@ -128,7 +128,7 @@ def test_the_next_time_is_the_last_one_until_the_one_after_it(
         assert when.last_until(later - timedelta(seconds=1)) == due
 
 
-def test_the_time_zone_is_that_of_whoever_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_zone_is_that_of_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "Asia/Kolkata")
     assert local_timezone() == "Asia/Kolkata"
     monkeypatch.setenv("TZ", "CET-1CEST")  # a rule without a name: nobody could say later what it meant

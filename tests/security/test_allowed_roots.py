@@ -233,7 +233,7 @@ async def test_defaults_for_all_sessions_lead_nowhere_else(
 
 
 @pytest.mark.anyio
-async def test_nobody_but_the_user_reviews_what_leaves_the_sandbox(
+async def test_only_the_user_reviews_commands_that_leave_the_sandbox(
     narrow: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
 ) -> None:
     codex_home.configure(approvals_reviewer="auto_review")
@@ -316,7 +316,7 @@ async def test_temporary_directories_are_writable_where_they_are_allowed(
 
 @pytest.mark.matrix
 @pytest.mark.anyio
-async def test_what_a_person_made_with_full_access_goes_on_inside(
+async def test_what_a_person_made_with_full_access_continues_inside(
     codex_binary: Path, narrow: Settings, codex_home: CodexHome, git_repo: Path, outside: Path, made: Path
 ) -> None:
     command = [str(codex_binary), "exec", "--json", "--sandbox=workspace-write", f"--add-dir={outside}", "touch"]
@@ -349,7 +349,7 @@ def detached(settings: Settings, detached_engines: Path) -> Settings:
 
 @pytest.mark.matrix
 @pytest.mark.anyio
-async def test_what_another_client_opened_wider_in_the_same_engine_goes_on_inside(
+async def test_what_another_client_opened_wider_in_the_same_engine_continues_inside(
     detached: Settings, narrow: Settings, codex_home: CodexHome, git_repo: Path, outside: Path, made: Path
 ) -> None:
     """Codex (0.105 and newer) keeps the roots of a loaded thread, and ignores those of a client that resumes it."""

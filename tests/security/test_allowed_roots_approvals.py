@@ -36,7 +36,7 @@ def decisions(settings: Settings) -> list[tuple[str, str]]:
 
 @pytest.mark.matrix
 @pytest.mark.anyio
-async def test_nobody_can_approve_a_patch_outside(
+async def test_a_patch_outside_cannot_be_approved(
     narrow: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, outside: Path
 ) -> None:
     (git_repo / "link").symlink_to(outside)
@@ -61,7 +61,7 @@ async def version_of(settings: Settings, codex_home: CodexHome) -> Version:
 
 
 @pytest.mark.anyio
-async def test_nobody_can_approve_permissions_outside(
+async def test_permissions_outside_cannot_be_approved(
     narrow: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, outside: Path
 ) -> None:
     codex_home.configure(features={"request_permissions_tool": True})

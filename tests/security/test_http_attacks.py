@@ -175,7 +175,7 @@ async def test_a_large_login_is_refused(helm: HelmsmanService) -> None:
 
 
 @pytest.mark.parametrize("head", [b"\x00\xff\x16\x03\x01" * 100, b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 50_000])
-async def test_what_is_no_request_is_refused_and_the_server_goes_on(helm: HelmsmanService, head: bytes) -> None:
+async def test_an_invalid_request_is_refused_and_the_server_continues(helm: HelmsmanService, head: bytes) -> None:
     async with serving(helm) as server, await server.connect() as stream:
         await stream.send(head)
         assert b" 400 " in await everything(stream)
@@ -189,7 +189,7 @@ def bearer(helm: HelmsmanService) -> dict[str, str]:
     return {"Authorization": f"Bearer {token_of(helm)}"}
 
 
-async def test_five_hundred_silent_connections_lock_nobody_out(helm: HelmsmanService) -> None:
+async def test_five_hundred_silent_connections_lock_out_no_client(helm: HelmsmanService) -> None:
     async with serving(helm) as server, AsyncExitStack() as stack:
         for _ in range(500):
             await stack.enter_async_context(await server.connect())
@@ -206,7 +206,7 @@ async def httpx2_get(address: str) -> httpx2.Response:
         return await client.get(address)
 
 
-async def test_heads_and_bodies_that_never_end_lock_nobody_out(helm: HelmsmanService) -> None:
+async def test_endless_heads_and_bodies_lock_out_no_client(helm: HelmsmanService) -> None:
     async with serving(helm) as server, AsyncExitStack() as stack:
         page = {"X_Helmsman": "1", "Content_Type": "application/json", "Content_Length": "1000"}
         beginnings = [b"GET /mcp HT", server.head(path="/api/login", **page) + b"{", server.head(Content_Length="1000")]
@@ -217,7 +217,7 @@ async def test_heads_and_bodies_that_never_end_lock_nobody_out(helm: HelmsmanSer
             assert (await client.get(server.url.replace("/mcp", "/api/overview"))).status_code == 200
 
 
-async def test_a_flood_of_connections_pushes_nobody_out_who_speaks_at_once(helm: HelmsmanService) -> None:
+async def test_a_flood_of_connections_does_not_displace_prompt_clients(helm: HelmsmanService) -> None:
     async with serving(helm) as server, anyio.create_task_group() as tasks:
 
         async def flood() -> None:
@@ -235,7 +235,7 @@ async def test_a_flood_of_connections_pushes_nobody_out_who_speaks_at_once(helm:
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl to make a certificate with")
-async def test_silent_connections_lock_nobody_out_before_tls_either(helm: HelmsmanService, tmp_path: Path) -> None:
+async def test_silent_connections_before_tls_lock_out_no_client(helm: HelmsmanService, tmp_path: Path) -> None:
     certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
     names = ["-addext", "subjectAltName=IP:127.0.0.1", "-out", str(certificate), "-keyout", str(key)]

@@ -122,7 +122,7 @@ def install(home: CodexHome) -> None:
 # --- what others made is not ours ------------------------------------------------------------------------------------
 
 
-def test_a_state_directory_of_somebody_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_state_directory_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
     with pytest.raises(InvalidSetting, match="Other users can write"):
         ensure_state_dir(tmp_path)

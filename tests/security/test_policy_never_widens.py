@@ -135,7 +135,7 @@ async def narrow_session(settings: Settings, codex_home: CodexHome, folder: Path
 
 
 @pytest.mark.matrix
-async def test_another_process_goes_on_under_the_policy_the_session_was_given(
+async def test_another_process_continues_under_the_policy_the_session_was_given(
     settings: Settings, codex_home: CodexHome, folder: Path, made: Path
 ) -> None:
     session_id = await narrow_session(settings, codex_home, folder)

@@ -212,7 +212,7 @@ async def test_the_parameters_of_an_mcp_tool_are_all_shown(
     assert await session.wait(until="end", timeout=SECONDS)
 
 
-async def test_extra_permissions_are_told_in_words(
+async def test_extra_permissions_are_reported_in_words(
     helm: HelmsmanService, model: ScriptedModel, folder: Path, codex_home: CodexHome
 ) -> None:
     codex_home.configure(features={"request_permissions_tool": True})

@@ -99,7 +99,7 @@ async def refusal(asking: AskingForCode, address: str) -> str:
 
 @pytest.mark.anyio
 @needs_signals
-async def test_who_has_taken_the_port_is_told_nothing(asking: AskingForCode) -> None:
+async def test_the_token_is_not_sent_to_a_program_that_took_the_port(asking: AskingForCode) -> None:
     token = http_token(asking.state_dir)
     async with listening(thief := Thief()) as address:
         assert "Nothing secret was sent" in await refusal(asking, address)

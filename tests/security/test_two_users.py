@@ -263,7 +263,7 @@ def thief() -> Iterator[tuple[int, Callable[[], Any]]]:
             listening.kill()
 
 
-def test_who_has_taken_the_port_first_is_told_nothing(env: dict[str, str], reachable: Path) -> None:
+def test_the_token_is_not_sent_to_a_program_that_took_the_port_first(env: dict[str, str], reachable: Path) -> None:
     token = http_token(reachable / "state")
     with thief() as (port, told):
         said = ""
@@ -302,7 +302,7 @@ print("somebody has said something", flush=True)
 """
 
 
-def test_who_listens_in_place_of_the_hub_is_told_nothing(env: dict[str, str], reachable: Path) -> None:
+def test_a_program_that_listens_in_place_of_the_hub_gets_no_data(env: dict[str, str], reachable: Path) -> None:
     state = reachable / "taken"
     state.mkdir()
     os.chown(state, NOBODY, NOBODY)

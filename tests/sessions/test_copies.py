@@ -93,7 +93,7 @@ async def test_who_joins_in_the_middle_of_a_message_is_given_what_there_is_of_it
         assert [event.text for event in heard if isinstance(event, ItemDelta)] == ["one two ", "three"]
 
 
-def test_a_reader_is_told_how_many_events_fell_off_meanwhile() -> None:
+def test_a_reader_learns_how_many_events_it_missed() -> None:
     original, copy = Session(SessionState(S), Feed(3), cast("Any", None), []), new_session()
     apply(original, [requested(), started()])
     catch_up(copy, sent(original))
@@ -132,7 +132,7 @@ def test_the_next_hub_continues_from_the_committed_cursor(
     assert Counter(map(repeat_key, heard)) == sent_now - sent_before
 
 
-def test_a_question_and_an_end_that_came_meanwhile_are_told() -> None:
+def test_a_question_and_an_end_that_came_meanwhile_are_reported() -> None:
     first, second, copy = new_session(), new_session(), new_session()
     apply(first, [requested(), started(), delta("m", "so far")])
     catch_up(copy, sent(first))
@@ -147,7 +147,7 @@ def test_a_question_and_an_end_that_came_meanwhile_are_told() -> None:
     assert (copy.status, copy.result) == ("done", "done")
 
 
-def test_a_message_that_the_agent_repeats_with_another_id_is_not_told_twice() -> None:
+def test_a_message_that_the_agent_repeats_with_another_id_is_reported_once() -> None:
     first, second, copy = new_session(), new_session(), new_session()
     apply(first, [requested(), started(), item_ended(message("Yes.", "msg_1")), item_ended(message("Go.", "msg_2"))])
     catch_up(copy, sent(first))

@@ -159,7 +159,7 @@ def test_a_message_that_is_sent_does_not_wait_any_longer(logged: Logged) -> None
     assert (session.queue, logged.loaded().queue, session.task_ids) == ((), (), ("T-1",))
 
 
-def test_nobody_can_run_a_queued_message_before_it_is_attached(logged: Logged) -> None:
+def test_a_queued_message_cannot_run_before_it_is_attached(logged: Logged) -> None:
     logged.session.apply(MessageQueued(session_id=S, task_id="T-1", text="go"))
     loaded = logged.loaded()
     (queued,) = loaded.queue
@@ -255,7 +255,7 @@ def test_a_turn_that_could_not_be_stopped_ends_as_it_ends(logged: Logged) -> Non
 
 
 @pytest.mark.anyio
-async def test_an_interrupt_and_a_message_into_a_turn_are_in_the_log_before_the_agent_hears(tmp_path: Path) -> None:
+async def test_an_interrupt_and_a_steer_are_logged_before_the_agent_receives_them(tmp_path: Path) -> None:
     agent = PlayedAgent()
     async with HelmsmanService(unhurried(tmp_path), agents=[agent]) as helm:
         session = await helm.start("go", cwd=tmp_path, agent=agent.name)

@@ -35,7 +35,7 @@ def test_a_reader_gets_what_came_since_its_cursor() -> None:
     assert feed.since(feed.cursor).events == ()
 
 
-def test_a_reader_that_fell_behind_is_told_how_much_it_missed() -> None:
+def test_a_reader_that_fell_behind_learns_how_much_it_missed() -> None:
     feed = Feed(2)
     for number in range(5):
         feed.publish(note(str(number)))

@@ -210,7 +210,7 @@ def test_what_was_skipped_has_neither_passed_nor_failed(output: str, passed: int
         "0.5/1 tests",
     ],
 )
-def test_what_is_no_tally_is_not_taken_for_one(output: str) -> None:
+def test_an_invalid_tally_is_not_taken_for_one(output: str) -> None:
     assert read_tally(output) is None
 
 
@@ -305,7 +305,7 @@ def test_what_is_done_now_is_the_newest_item_that_has_not_ended() -> None:
     assert infer_progress([_command("ok", "completed")]).now == Now()
 
 
-def test_steps_are_told_where_there_is_a_plan_and_a_percentage_where_something_supports_it() -> None:
+def test_steps_are_reported_where_there_is_a_plan_and_a_percentage_where_something_supports_it() -> None:
     progress = infer_progress([_plan("completed", "in_progress", "pending")])
     assert [(step.key, step.done) for step in progress.steps] == [("1", True), ("2", False), ("3", False)]
     assert progress.percent == 33
@@ -325,7 +325,7 @@ def test_steps_are_told_where_there_is_a_plan_and_a_percentage_where_something_s
         ("--- PASS: A (0s)\n--- SKIP: B (0s)\n", (1, 0, 1)),
     ],
 )
-def test_passed_failed_and_skipped_are_told_apart(output: str, counts: tuple[int, int, int]) -> None:
+def test_passed_failed_and_skipped_are_distinguished(output: str, counts: tuple[int, int, int]) -> None:
     tally = read_tally(output)
     assert tally is not None
     assert (tally.passed, tally.failed, tally.skipped) == counts

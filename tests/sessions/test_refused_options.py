@@ -110,7 +110,7 @@ async def test_an_agent_that_is_not_there_leaves_its_sessions_as_they_are(tmp_pa
         assert [task.agent for task in tasks] == ["played"]
 
 
-async def test_a_turn_that_goes_on_in_the_engine_is_busy_and_not_failed(tmp_path: Path) -> None:
+async def test_a_turn_that_continues_in_the_engine_is_busy_and_not_failed(tmp_path: Path) -> None:
     agent = PlayedAgent()
     async with HelmsmanService(unhurried(tmp_path), agents=[agent]) as helm:
         session = await ended(helm, agent, tmp_path)
@@ -151,7 +151,7 @@ async def test_what_a_plugged_in_engine_raises_is_its_own_failure_and_not_of_hel
 
 
 @pytest.mark.parametrize("name", ["codex", "ECHO", "two words", ""])
-def test_an_agent_has_a_name_of_its_own(name: str, tmp_path: Path) -> None:
+def test_an_agent_has_its_own_name(name: str, tmp_path: Path) -> None:
     class Named(PlayedAgent):
         @property
         def name(self) -> str:

@@ -42,7 +42,7 @@ def session() -> Session:
     return Session(SessionState("s-1"), Feed(500), verbs)
 
 
-def test_a_loaded_session_is_as_it_was_and_goes_on_counting() -> None:
+def test_a_loaded_session_is_as_it_was_and_continues_counting() -> None:
     before, after = session(), session()
     for event in TURN:
         before.apply(event)

@@ -138,7 +138,7 @@ def test_a_question_withdrawn_in_the_same_breath_is_never_shown(tmp_path: Path) 
 
 
 @pytest.mark.anyio
-async def test_a_session_is_asked_for_before_the_engine_hears_of_it(tmp_path: Path) -> None:
+async def test_a_session_is_asked_for_before_the_engine_learns_of_it(tmp_path: Path) -> None:
     """A turn that the engine begins at once, and even ends, while it is asked for, is known as asked for before that."""
     agent = PlayedAgent()
     async with HelmsmanService(unhurried(tmp_path), agents=[agent]) as helm:

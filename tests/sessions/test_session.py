@@ -26,7 +26,7 @@ def test_the_agents_own_message_reaches_listeners_and_is_not_kept() -> None:
     assert [event.raw for event in session.feed.since(0).events] == [None, None]
 
 
-def test_what_was_told_before_the_agent_named_the_session_is_told_under_its_name() -> None:
+def test_events_before_the_agent_names_the_session_carry_its_name() -> None:
     session = Session(SessionState("provisional"), Feed(10), cast("Verbs", None), None)
     session.apply(TurnRequested(session_id="provisional", text="go"))
     session.apply(SettingsApplied(session_id="s"))

@@ -166,7 +166,7 @@ def test_a_turn_without_an_id_is_taken_in_too() -> None:
     assert state_after(began, said, ended(None)).result == "done"
 
 
-def test_a_turn_begun_by_somebody_else_is_taken_in() -> None:
+def test_a_turn_that_another_program_began_is_followed() -> None:
     state = state_after(started("foreign"))
     assert (state.status, state.turn_id, state.turn_count) == ("active", "foreign", 1)
 
@@ -336,7 +336,7 @@ def test_what_a_turn_has_used_by_now_takes_the_place_of_what_was_said_of_it_befo
     assert state_after(*first, requested(), so_far(5), so_far(7, 0.25)).usage == Usage(37, 0, 0, 0, 0.75)
 
 
-def test_a_note_says_what_holds_it_up_until_it_goes_on() -> None:
+def test_a_note_says_what_holds_it_up_until_it_continues() -> None:
     state = state_after(requested(), Notice(session_id=S, kind="network", message="waiting for the network"))
     assert state.note == "waiting for the network"
     state.apply(delta("m", "here we go"))

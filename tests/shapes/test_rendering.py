@@ -91,7 +91,7 @@ def test_a_task_that_only_another_process_can_stop_says_so(tmp_path: Path) -> No
         assert ("elsewhere" in task_as_dict(task, writer)) is is_elsewhere
 
 
-def test_every_event_has_a_name_of_its_own() -> None:
+def test_every_event_has_its_own_name() -> None:
     kinds = [
         kind for kind in vars(events).values() if isinstance(kind, type) and issubclass(kind, Event) and kind != Event
     ]

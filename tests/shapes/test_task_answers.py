@@ -54,5 +54,5 @@ def test_the_age_of_a_task_is_since_its_end_or_else_its_start() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "words"), [(-1, "0 s"), (12, "12 s"), (100, "1 min"), (7300, "2 h 1 min")])
-def test_a_duration_is_told_roughly(seconds: float, words: str) -> None:
+def test_a_duration_is_reported_roughly(seconds: float, words: str) -> None:
     assert about(seconds) == words

@@ -166,7 +166,7 @@ async def test_a_turn_keeps_the_rules_and_the_deadline_of_the_client_that_began_
         assert session.deadlines[question].seconds > 5
 
 
-async def test_no_client_sees_hears_or_continues_what_is_outside_its_roots(
+async def test_no_client_lists_follows_or_continues_sessions_outside_its_roots(
     shared: Shared, agent: PlayedAgent, tmp_path: Path
 ) -> None:
     inside, outside = tmp_path / "inside", tmp_path / "outside"
@@ -191,7 +191,7 @@ async def test_no_client_sees_hears_or_continues_what_is_outside_its_roots(
         await wide.steer(there.id, "go on")
 
 
-async def test_an_agent_behind_roots_lets_nothing_out_of_the_sandbox_whoever_began_the_turn(
+async def test_an_agent_behind_roots_lets_nothing_out_of_the_sandbox_for_any_client(
     shared: Shared, agent: PlayedAgent, tmp_path: Path
 ) -> None:
     confined = replace(unhurried(tmp_path), allowed_roots=(tmp_path,))

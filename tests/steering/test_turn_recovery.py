@@ -34,7 +34,7 @@ def agent(monkeypatch: pytest.MonkeyPatch) -> PlayedAgent:
     return PlayedAgent()
 
 
-async def test_the_end_of_one_process_is_told_at_once_though_others_of_its_engine_go_on(
+async def test_the_end_of_one_process_is_reported_at_once_though_others_of_its_engine_continue(
     agent: PlayedAgent, settings: Settings, tmp_path: Path
 ) -> None:
     async with HelmsmanService(settings, agents=[agent]) as helm:
@@ -48,7 +48,7 @@ async def test_the_end_of_one_process_is_told_at_once_though_others_of_its_engin
         assert session.error.message == "It crashed."
 
 
-async def test_it_is_told_also_if_we_close_before_anybody_knows_how_the_turn_has_ended(
+async def test_it_is_reported_even_if_we_close_before_the_end_of_the_turn_is_known(
     agent: PlayedAgent, settings: Settings, tmp_path: Path
 ) -> None:
     async with HelmsmanService(settings, agents=[agent]) as helm:

@@ -523,7 +523,7 @@ def test_a_store_that_cannot_be_written_says_so_and_writing_works_again_later(st
     assert stored(database).events == (said("a"), said("c"))
 
 
-def test_a_full_disk_is_told_and_writing_works_again_later(store: Store) -> None:
+def test_a_full_disk_is_reported_and_writing_works_again_later(store: Store) -> None:
     if store.address is not None:
         pytest.skip("The disk of a Postgres server is not ours to fill.")
     database = store.open()
@@ -571,7 +571,7 @@ def test_a_commit_whose_connection_is_lost_is_done_once(postgres_address: str, t
         assert stored(database).events == (said("a"), said("committed"), said("rolled back first"))
 
 
-def test_a_server_that_is_down_is_told_and_used_again_when_it_is_back(tmp_path: Path) -> None:
+def test_a_server_that_is_down_is_reported_and_used_again_when_it_is_back(tmp_path: Path) -> None:
     with running_postgres() as server, closing(open_store(tmp_path / "none", server.url())) as database:
         put(database, said("a", "down"))
         before = stored(database, "down").cursor

@@ -84,7 +84,7 @@ def test_a_registry_that_is_damaged_while_it_is_used_is_replaced_once(
     )
 
 
-def test_a_registry_that_somebody_removed_is_made_again(registry: Registry, path: Path) -> None:
+def test_a_removed_registry_is_created_again(registry: Registry, path: Path) -> None:
     registry.add(draft())
     other = Registry(path)
     other.running()
@@ -96,7 +96,7 @@ def test_a_registry_that_somebody_removed_is_made_again(registry: Registry, path
     other.close()
 
 
-def test_a_full_disk_is_told_with_what_to_do(registry: Registry, path: Path) -> None:
+def test_a_full_disk_is_reported_with_what_to_do(registry: Registry, path: Path) -> None:
     registry.add(draft())
 
     def fill(connection: StoreConnection) -> None:
@@ -110,23 +110,21 @@ def test_a_full_disk_is_told_with_what_to_do(registry: Registry, path: Path) -> 
     assert registry.running(), "what is there can still be read"
 
 
-def test_a_file_that_cannot_be_written_is_told_with_what_to_do(registry: Registry) -> None:
+def test_a_file_that_cannot_be_written_is_reported_with_what_to_do(registry: Registry) -> None:
     registry.add(draft())
     registry.database.read(lambda connection: connection.execute("PRAGMA query_only = 1").fetchall())
     with pytest.raises(RegistryUnavailable, match=r"readonly.*HELMSMAN_STATE_DIR"):
         registry.add(draft())
 
 
-def test_a_directory_in_its_place_is_told_with_what_to_do(registry: Registry, path: Path) -> None:
+def test_a_directory_in_its_place_is_reported_with_what_to_do(registry: Registry, path: Path) -> None:
     path.mkdir(parents=True, mode=0o700)
     path.parent.chmod(0o700)
     with pytest.raises(RegistryUnavailable, match="HELMSMAN_STATE_DIR"):
         registry.running()
 
 
-def test_somebody_who_holds_the_file_is_waited_for(
-    registry: Registry, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_holder_of_the_file_is_waited_for(registry: Registry, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite, "_BUSY_SECONDS", 0.01)
     task, _ = registry.add(draft())
     registry.close()
@@ -144,7 +142,7 @@ def test_somebody_who_holds_the_file_is_waited_for(
     assert updated.status == "working"
 
 
-def test_somebody_who_never_lets_go_is_told_of_and_not_waited_for_for_ever(
+def test_a_holder_that_never_releases_it_is_reported_after_a_limit(
     registry: Registry, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite, "_BUSY_SECONDS", 0.01)
@@ -161,7 +159,7 @@ def test_somebody_who_never_lets_go_is_told_of_and_not_waited_for_for_ever(
     assert updated is not None
 
 
-def test_somebody_who_never_finishes_opening_it_is_told_of_too(
+def test_a_holder_that_never_finishes_opening_it_is_reported_too(
     registry: Registry, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite, "_PATIENCE_SECONDS", 0.1)
@@ -223,7 +221,7 @@ def test_two_connections_of_a_process_do_not_take_each_others_locks(registry: Re
     second_connection.close()
 
 
-def test_a_hub_that_was_replaced_writes_nothing_any_more(path: Path) -> None:
+def test_a_hub_that_was_replaced_writes_nothing(path: Path) -> None:
     refused: list[int] = []
     one = Registry(path, fence=Fence(7, refused.append))
     two = Registry(path, fence=Fence(8, refused.append))

@@ -58,7 +58,7 @@ def test_events_are_read_as_they_were_appended_each_session_numbered_by_itself(d
     assert stored(database, "s-3") == StoredEvents()
 
 
-def test_a_reader_goes_on_from_its_cursor(database: SqliteDatabase) -> None:
+def test_a_reader_continues_from_its_cursor(database: SqliteDatabase) -> None:
     write(database, *map(said, "abc"))
     assert stored(database, since=2).events == (said("c"),)
     assert stored(database, since=3) == ((), 3, NOW, None)

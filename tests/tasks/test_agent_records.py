@@ -74,7 +74,7 @@ def test_a_task_whose_owner_is_gone_becomes_what_is_true(status: TaskStatus, eng
     assert conclusion(task(status), TURNS[turn], engine_alive=engine).status == EXPECTED[engine, turn]
 
 
-def test_every_combination_is_told() -> None:
+def test_every_combination_is_reported() -> None:
     assert set(EXPECTED) == set(product((None, False, True), TURNS))
 
 
@@ -136,7 +136,7 @@ def test_a_task_that_never_became_a_turn_does_not_wait_for_an_engine_that_runs_o
     assert conclusion(task("pending", turn_id=None), engine_alive=True).status == "unknown"
 
 
-def test_a_task_its_agent_may_never_have_heard_of_is_left_to_the_next_hub_while_the_agent_can_be_asked() -> None:
+def test_a_task_that_may_not_have_reached_its_agent_waits_for_the_next_hub_if_the_agent_can_be_asked() -> None:
     unsent = task("pending", turn_id=None, spec={"text": "Fix it"}, input_position="a1b2 3")
     assert not unsent.is_waiting
     assert conclusion(unsent, engine_alive=True) == unsent
@@ -210,7 +210,7 @@ def test_nothing_stays_working_without_anybody_to_finish_it(
 
 
 @pytest.mark.parametrize("engine_alive", [None, False, True])
-def test_a_task_that_no_agent_has_heard_of_waits_and_says_so_until_it_has_waited_for_too_long(
+def test_a_task_that_reached_no_agent_waits_and_says_so_until_its_limit(
     engine_alive: bool | None,
 ) -> None:
     waiting = task("pending", session_id=None, turn_id=None, spec={"text": "Fix it"})

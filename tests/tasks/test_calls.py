@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
     ("error", "is_done_again"),
     [(EngineLost, False), (EngineTimeout, False), (OutcomeUnknown, False), (InvalidInput, True)],
 )
-async def test_what_failed_is_done_again_only_if_no_agent_can_have_heard_of_it(
+async def test_a_failed_call_is_repeated_only_if_no_agent_can_have_received_it(
     tmp_path: Path, error: type[HelmsmanError], is_done_again: bool
 ) -> None:
     asked: list[str] = []

@@ -68,7 +68,7 @@ def test_ids_tell_where_a_task_runs_and_are_all_different() -> None:
     assert len({new_task_id("local") for _ in range(1000)}) == 1000
 
 
-def test_a_task_that_ends_gets_its_time_and_its_expiry_and_waits_for_nobody() -> None:
+def test_a_task_that_ends_gets_its_time_and_its_expiry() -> None:
     ended = changed(task(input_required=True, note="waiting"), {"status": "completed", "result": "Done."}, LATER)
     assert (ended.status, ended.result, ended.completed_at) == ("completed", "Done.", LATER)
     assert ended.expires_at == LATER + RETENTION
@@ -103,7 +103,7 @@ def test_unknown_may_become_anything_and_loses_its_note() -> None:
             assert (found.status, found.note) == (status, None)
 
 
-def test_what_begins_needs_no_spec_any_more_unless_the_same_write_says_what_it_goes_on_with() -> None:
+def test_a_begun_task_drops_its_request_unless_the_same_write_continues_it() -> None:
     waits = task("pending", spec={"text": "Fix it"})
     assert changed(waits, {"status": "working"}, LATER).spec is None
     limited = changed(waits, {"status": "working", "spec": {"text": "Go on"}, "waiting_for": "quota"}, LATER)

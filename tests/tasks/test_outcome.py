@@ -41,7 +41,7 @@ def test_the_items_of_a_turn_tell_what_it_did() -> None:
     assert found.output == "Half of it.\n\nAll of it."
 
 
-def test_a_diff_is_put_together_from_the_changes_where_nobody_told_it() -> None:
+def test_a_missing_diff_is_assembled_from_the_changes() -> None:
     diff = outcome_of(ITEMS).diff
     assert diff is not None
     assert [(file.path, file.kind) for file in files_of(diff)] == [
@@ -54,7 +54,7 @@ def test_a_diff_is_put_together_from_the_changes_where_nobody_told_it() -> None:
     assert all(file.added is not None for file in files_of(diff)), "its hunks add up"
 
 
-def test_what_was_told_of_the_whole_counts_more_than_single_changes() -> None:
+def test_a_reported_total_wins_over_single_changes() -> None:
     told = "diff --git a/old.txt b/old.txt\n--- a/old.txt\n+++ b/old.txt\n@@ -1 +1,2 @@\n same\n+more\n"
     assert changed_files(ITEMS, told) == (FileStat(path="old.txt", kind="modified", added=1, removed=0),)
 

@@ -170,7 +170,7 @@ def test_a_page_that_makes_no_sense_is_refused(registry: Registry, wrong: dict[s
         registry.list(**wrong)
 
 
-def test_running_tasks_are_those_somebody_has_to_finish(registry: Registry) -> None:
+def test_running_tasks_are_those_with_work_left(registry: Registry) -> None:
     tasks = {status: add(registry, status=status) for status in ("pending", "working", "unknown", "completed")}
     assert {task.id for task in registry.running()} == {tasks["pending"].id, tasks["working"].id}
 

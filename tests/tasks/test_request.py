@@ -76,7 +76,7 @@ def test_with_a_secret_in_it_nothing_is_written_down(
     assert SECRET.encode() not in path.read_bytes()
 
 
-def test_it_is_gone_as_soon_as_an_agent_may_have_heard_of_it(
+def test_it_is_removed_once_an_agent_may_have_received_it(
     registry: Registry, spec: TurnRequest, tmp_path: Path
 ) -> None:
     assert kept(registry, spec, tmp_path) is not None

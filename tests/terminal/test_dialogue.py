@@ -198,7 +198,7 @@ async def test_options_of_a_question_are_numbered(terminal: PseudoTerminal) -> N
     assert "Which colour?\n\n  1  red\n  2  blue  like the sea\n" in terminal.screen
 
 
-async def test_every_option_has_a_key_of_its_own(terminal: PseudoTerminal) -> None:
+async def test_every_option_has_its_own_key(terminal: PseudoTerminal) -> None:
     """Those of a model may be two words that have the same letter."""
     question = _question(Prompt(text="Which?", options=("approve", "accept", "deny")), kind="user_input")
     assert await _answered(terminal, question, "3  deny", "1") == ["approve"]
@@ -272,7 +272,7 @@ async def test_a_paste_that_comes_in_pieces_answers_nothing(
     assert asking.answer == ["abort"]
 
 
-async def test_a_rule_that_nobody_has_had_time_to_read_is_not_kept(terminal: PseudoTerminal) -> None:
+async def test_a_rule_confirmed_before_it_could_be_read_is_not_saved(terminal: PseudoTerminal) -> None:
     """Somebody who types "okay" presses a and y, one after the other."""
     asking = Asking(_command(options=("approve", "approve_always", "deny"), alwaysRule=RULE))
     with anyio.fail_after(20), terminal.attached():
@@ -400,7 +400,7 @@ async def test_the_end_of_input_leaves_the_question_to_others(terminal: PseudoTe
     assert await _answered(terminal, _question(prompt, kind="user_input"), "> ", "\x04", "Left unanswered.", "") is None
 
 
-async def test_who_leaves_a_question_that_the_hub_keeps_open_is_told_how_to_answer_it_later(
+async def test_leaving_an_open_question_shows_how_to_answer_it_later(
     terminal: PseudoTerminal,
 ) -> None:
     session = _session()
@@ -420,7 +420,7 @@ async def test_a_prompt_piped_into_stdin_leaves_the_terminal_for_questions(termi
         assert await _answered(terminal, _command(), "stop the turn", "y", stdin=piped) == ["approve"]
 
 
-async def test_without_a_terminal_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_a_terminal_no_question_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     with open(os.devnull, encoding="utf-8") as nothing:  # noqa: ASYNC230, PTH123 -- a file that is no terminal
         monkeypatch.setattr(sys, "stdin", nothing)
         monkeypatch.setattr(sys, "stderr", nothing)

@@ -14,7 +14,7 @@ from helmsman.testing.home import classic_model, first_start, mcp_server
 from helmsman.testing.leaks import MARKER_VARIABLE
 
 
-def test_a_home_has_an_environment_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_home_has_its_own_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
     home = CodexHome(tmp_path / "home")
 

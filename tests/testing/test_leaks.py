@@ -100,7 +100,7 @@ def test_a_child_that_executes_another_program_is_the_one_that_was_there_before(
         child.stdin.close()
 
 
-def test_a_child_nobody_waited_for_is_a_zombie(waiting: subprocess.Popen[bytes]) -> None:
+def test_an_unreaped_child_is_a_zombie(waiting: subprocess.Popen[bytes]) -> None:
     assert waiting.stdin is not None
     waiting.stdin.close()
     os.waitid(os.P_PID, waiting.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and is left as it is

@@ -60,7 +60,7 @@ def test_a_task_from_a_parent_agent_is_a_prompt_and_its_report_is_not() -> None:
     assert request(user("Go"), task, report).user_texts == ("Go", "Sub")
 
 
-def test_a_finished_model_that_hears_of_a_sub_agent_is_only_notified() -> None:
+def test_a_sub_agent_notice_to_a_finished_model_starts_no_turn() -> None:
     notice = user("<subagent_notification>{}</subagent_notification>")
 
     assert request(user("Go"), assistant("done"), notice).only_notified

@@ -79,7 +79,7 @@ def test_a_steered_message_with_a_script_of_its_own_switches_to_it() -> None:
     assert only(book.next_parts(request("Fix", "Stop please"))) == say("Stopped")
 
 
-def test_a_steered_message_that_matches_nothing_goes_on_with_the_script() -> None:
+def test_a_steered_message_that_matches_nothing_continues_with_the_script() -> None:
     book = Playbook()
     book.set_default([say("ok")])
     book.add("Fix", [run("ls"), say("Done")])

@@ -46,7 +46,7 @@ def test_a_step_is_one_part_or_a_list_of_parts() -> None:
     assert parts_of([say("a"), run("ls"), usage(1)]) == (say("a"), run("ls"), usage(1))
 
 
-def test_what_is_no_part_is_refused() -> None:
+def test_an_invalid_part_is_refused() -> None:
     with pytest.raises(TypeError, match="not part of a script"):
         parts_of(["just text"])  # type: ignore[list-item]
 

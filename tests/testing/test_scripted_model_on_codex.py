@@ -349,7 +349,7 @@ async def test_a_fault_ends_the_turn_when_nothing_is_tried_again(
 
 
 @pytest.mark.matrix(changed_in=[])
-async def test_a_hanging_model_can_be_interrupted_and_the_thread_goes_on(
+async def test_a_hanging_model_can_be_interrupted_and_the_thread_continues(
     app_server: OpenAppServer, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("Go", hang())

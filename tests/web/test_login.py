@@ -137,7 +137,7 @@ async def test_a_code_is_good_once(anybody: httpx2.AsyncClient, logins: Logins) 
         "helmsman-8645=planted",
     ],
 )
-async def test_the_cookies_of_other_servers_on_this_host_lock_nobody_out(browser: Browser, others: str) -> None:
+async def test_cookies_of_other_servers_on_this_host_lock_out_no_user(browser: Browser, others: str) -> None:
     """A browser sends those of all ports along: some are no proper cookies, and one may have been put in place of ours."""
     ((name, value),) = browser.http.cookies.items()
     browser.http.cookies.clear()

@@ -69,7 +69,7 @@ async def test_tasks_are_listed_shown_and_cancelled(browser: Browser, model: Scr
     assert (await browser.http.get("/api/tasks/T-local-none")).status_code == 404
 
 
-async def test_rate_limits_are_told_with_when_they_are_reset(
+async def test_rate_limits_are_reported_with_when_they_are_reset(
     browser: Browser, model: ScriptedModel, folder: Path
 ) -> None:
     unknown = await browser.get("/api/account")

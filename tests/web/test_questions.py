@@ -80,7 +80,7 @@ async def test_a_change_is_shown_as_a_diff(
 
 
 @pytest.mark.usefixtures("touch")
-async def test_what_is_no_answer_is_refused_and_the_question_stays(browser: Browser, asks: dict[str, Any]) -> None:
+async def test_an_invalid_answer_is_refused_and_the_question_stays(browser: Browser, asks: dict[str, Any]) -> None:
     session_id = await browser.start("touch it", **asks)
     question = await browser.question()
     path = f"/api/sessions/{session_id}/questions/{question['id']}"
@@ -93,7 +93,7 @@ async def test_what_is_no_answer_is_refused_and_the_question_stays(browser: Brow
 
 
 @pytest.mark.usefixtures("touch")
-async def test_the_first_answer_wins_and_the_other_client_is_told(
+async def test_the_first_answer_wins_and_the_other_client_is_notified(
     browser: Browser, helm: HelmsmanService, folder: Path, asks: dict[str, Any]
 ) -> None:
     async with Client(build_server(helm)) as client:
@@ -152,7 +152,7 @@ async def test_a_card_that_is_out_of_date_answers_no_other_question(
 
 
 @pytest.mark.usefixtures("touch")
-async def test_a_visible_page_stops_the_clock_of_what_it_shows_and_says_when_it_does_not_any_more(
+async def test_a_visible_page_stops_the_clock_of_what_it_shows_and_says_when_it_does_not(
     browser: Browser, asks: dict[str, Any]
 ) -> None:
     await browser.start("touch it", **asks)
@@ -170,7 +170,7 @@ async def test_a_visible_page_stops_the_clock_of_what_it_shows_and_says_when_it_
 
 
 @pytest.mark.usefixtures("touch")
-async def test_nobody_else_can_stop_the_clock(
+async def test_only_the_viewer_can_stop_the_clock(
     browser: Browser, anybody: httpx2.AsyncClient, asks: dict[str, Any]
 ) -> None:
     await browser.start("touch it", **asks)

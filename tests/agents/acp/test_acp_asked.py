@@ -146,7 +146,7 @@ async def test_a_call_that_was_said_to_be_a_command_is_not_asked_about_in_words(
     assert answer == {"outcome": {"outcome": "selected", "optionId": "no"}}
 
 
-async def test_nobody_is_steered_where_nothing_runs(
+async def test_a_session_without_a_turn_cannot_be_steered(
     fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path
 ) -> None:
     fake.on("hello", says("Hi"))

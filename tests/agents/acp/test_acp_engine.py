@@ -239,7 +239,7 @@ async def test_an_interrupt_answers_what_is_open_and_ends_what_was_started(
         ]
 
 
-async def test_an_agent_that_does_not_stop_is_ended_and_its_session_goes_on(
+async def test_an_agent_that_does_not_stop_is_ended_and_its_session_continues(
     options: SessionOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("helmsman.agents.process_engine.INTERRUPT_SECONDS", 0.2)
@@ -446,7 +446,7 @@ async def test_one_that_is_set_up_for_a_message_is_not_ended_for_having_been_idl
     assert len(fake.asked_for("initialize")) == 1
 
 
-async def test_a_cost_that_is_told_as_a_sum_is_the_turns_own_and_of_a_loaded_session_not_known_at_first(
+async def test_a_cost_that_is_reported_as_a_sum_is_the_turns_own_and_of_a_loaded_session_not_known_at_first(
     fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path
 ) -> None:
     def costs(total: float, currency: str = "USD") -> dict[str, object]:
@@ -502,7 +502,7 @@ async def test_a_session_that_two_ask_for_at_a_time_is_loaded_once(
     assert len(fake.asked_for("session/load")) == 1
 
 
-async def test_of_homes_that_nobody_uses_only_those_are_removed_and_nothing_that_a_link_leads_to(
+async def test_only_unused_homes_are_removed_and_links_are_not_followed(
     tmp_path: Path,
 ) -> None:
     places, other = tmp_path / "agents", tmp_path / "other"

@@ -44,7 +44,7 @@ async def helm(first: FakeAcpAgent, second: FakeAcpAgent, tmp_path: Path) -> Asy
         yield helm
 
 
-async def test_the_next_agent_is_told_the_newest_of_what_was_done_and_how_much_is_left_out(
+async def test_the_next_agent_gets_the_newest_work_and_the_size_of_the_rest(
     helm: Helmsman, first: FakeAcpAgent, second: FakeAcpAgent, folder: Path
 ) -> None:
     calls = [

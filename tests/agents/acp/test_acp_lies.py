@@ -176,7 +176,7 @@ class Optional(Fake):
         {"sessionUpdate": "config_option_update", "configOptions": [{"id": "allow_all", "currentValue": "on"}]},
     ],
 )
-async def test_one_that_might_not_ask_any_more_is_stopped_and_asks_again_afterwards(
+async def test_an_agent_that_may_have_left_its_asking_mode_is_stopped_and_asks_again_afterwards(
     fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path, change: Mapping[str, Any]
 ) -> None:
     ask = asks("execute", "rm x", allowed=[says("gone")], refused=[says("kept")])
@@ -200,7 +200,7 @@ async def test_one_that_might_not_ask_any_more_is_stopped_and_asks_again_afterwa
 
 
 @pytest.mark.anyio
-async def test_one_that_might_not_ask_any_more_is_told_nothing_until_it_has_ended(
+async def test_an_agent_that_may_have_left_its_asking_mode_gets_no_input_until_it_has_ended(
     options: SessionOptions, tmp_path: Path
 ) -> None:
     fake = FakeAcpAgent(tmp_path / "deaf", deaf=True)
@@ -228,7 +228,7 @@ class Lingering(FakeAcpAgent):
 
 @pytest.mark.anyio
 @pytest.mark.skipif(os.name != "posix", reason="There is no such shell here.")
-async def test_one_that_might_not_ask_any_more_and_goes_on_is_killed(
+async def test_an_agent_that_may_have_left_its_asking_mode_and_works_is_killed(
     options: SessionOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("helmsman.agents.acp.conversation.CANCEL_SECONDS", 0.1)
@@ -273,7 +273,7 @@ async def test_what_it_says_of_its_mode_before_that_is_set_does_not_stop_it(
 
 
 @pytest.mark.anyio
-async def test_an_option_that_is_heard_of_only_while_a_session_loads_is_set(
+async def test_an_option_announced_while_a_session_loads_is_set(
     fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path
 ) -> None:
     fake.has_options("allow_all")
@@ -335,7 +335,7 @@ class Reading(Fake):
 
 
 @pytest.mark.anyio
-async def test_a_mode_that_is_told_before_it_is_said_to_be_set_is_not_set_back(
+async def test_a_mode_that_is_reported_before_it_is_said_to_be_set_is_not_set_back(
     options: SessionOptions, tmp_path: Path
 ) -> None:
     fake = FakeAcpAgent(tmp_path / "fake", modes=("ask", "read"))
@@ -380,7 +380,7 @@ class Later(Fake):
 
 
 @pytest.mark.anyio
-async def test_nobody_is_asked_about_a_tool_before_it_is_said_what_it_is_given(
+async def test_a_tool_question_waits_for_the_arguments_of_the_tool(
     fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("helmsman.agents.acp.conversation.UNTOLD_SECONDS", 1.0)

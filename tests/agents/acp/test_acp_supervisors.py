@@ -206,7 +206,7 @@ async def test_the_next_hub_has_the_turn_and_its_question(place: Place) -> None:
     await _until(lambda: not read_records(place.settings.state_dir))  # nothing was running in it
 
 
-async def test_what_ended_while_nobody_was_there_is_told(place: Place) -> None:
+async def test_ends_without_a_watching_client_are_notified_later(place: Place) -> None:
     pieces = [f"{number} " for number in range(3000)]
     place.fake.on("alone", says(*pieces))
     first = await place.left("alone", asking=False)
@@ -290,7 +290,7 @@ async def test_what_is_still_to_be_said_and_was_refused_is_not_forgotten(place: 
     assert place.fake.asked_for("session/prompt")[-1]["prompt"][0]["text"] == "because of x\n\nlook here"
 
 
-async def test_a_policy_goes_on_to_hold_while_nobody_has_asked_for_the_session(place: Place) -> None:
+async def test_a_policy_applies_before_a_client_asks_for_the_session(place: Place) -> None:
     place.options = replace(place.options, asks="never")
     changed = {"sessionUpdate": "current_mode_update", "currentModeId": "wild"}
     place.fake.on("run", runs("sleep 0.5"), asks("execute", "rm x", refused=[updates(changed), waits()]))
@@ -355,7 +355,9 @@ def test_pieces_are_joined_and_nothing_else() -> None:
     assert said == ["ab", "Info: x", "cd", "e"]
 
 
-async def test_one_that_might_not_ask_any_more_is_not_left_to_the_next_hub(place: Place, tmp_path: Path) -> None:
+async def test_an_agent_that_may_have_left_its_asking_mode_is_not_left_to_the_next_hub(
+    place: Place, tmp_path: Path
+) -> None:
     place.fake = FakeAcpAgent(tmp_path / "deaf", deaf=True)
     place.fake.on("change", updates({"sessionUpdate": "current_mode_update", "currentModeId": "wild"}), waits())
     async with place.hub(1).open_engine(place.settings, place.env) as engine:

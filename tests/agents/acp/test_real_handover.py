@@ -23,7 +23,7 @@ async def ended(session: Session) -> Session:
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_codex_goes_on_and_the_other_reviews(
+async def test_codex_continues_and_the_other_reviews(
     name: str,
     codex_binary: Path,
     codex_home: CodexHome,

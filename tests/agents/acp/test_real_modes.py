@@ -17,7 +17,7 @@ from tests.agents.test_stories import ended, question_of
 @pytest.mark.rare
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("command", ["/allow-all", "/autopilot"])
-async def test_copilot_asks_whatever_its_session_was_told(
+async def test_copilot_asks_despite_its_sessions_settings(
     command: str, model: ScriptedModel, git_repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model.on("begin", say("begun"))
@@ -50,7 +50,7 @@ async def test_copilot_asks_whatever_its_session_was_told(
 @pytest.mark.matrix
 @pytest.mark.rare
 @pytest.mark.timeout(400)
-async def test_gemini_says_in_words_that_its_mode_has_changed_and_it_is_heard(
+async def test_a_mode_change_that_gemini_reports_as_text_is_recognized(
     model: ScriptedModel, git_repo: Path, tmp_path: Path
 ) -> None:
     model.on("plan it", call("enter_plan_mode", {"reason": "list_directory"}), say("planned"))

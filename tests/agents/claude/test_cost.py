@@ -27,7 +27,7 @@ async def costs(helm: HelmsmanService, session_id: str) -> list[float | None]:
     return [None if task.usage is None else task.usage.cost_usd for task in reversed(tasks)]
 
 
-async def test_each_turn_is_told_once_also_by_the_next_process(place: Place, model: ScriptedModel) -> None:
+async def test_each_turn_is_reported_once_also_by_the_next_process(place: Place, model: ScriptedModel) -> None:
     model.otherwise(say("done"))
     async with opened(place) as helm:
         session = await helm.start("first", cwd=place.repo, agent="claude", unenforced=True)

@@ -102,7 +102,7 @@ def supervisor_that_hears_nothing(
     ],
     ids=["the turn has ended", "somebody else has it"],
 )
-async def test_what_it_says_after_a_question_that_could_not_be_answered_is_heard(
+async def test_output_after_an_unanswerable_question_is_read(
     tmp_path: Path, said: Sequence[dict[str, Any]], last: bytes, outcomes: list[str]
 ) -> None:
     told: list[Event] = []

@@ -119,7 +119,7 @@ def test_an_answer_that_keeps_to_a_schema_is_a_message() -> None:
     assert ended.item.text == '{"answer": "ü"}'
 
 
-def test_what_nobody_knows_is_told_as_such_and_what_is_known_and_of_no_use_too() -> None:
+def test_unknown_and_unused_messages_are_kept_as_such() -> None:
     odd = {"type": "assistant", "message": {"id": "m", "content": [{"type": "hologram"}]}}
     known = [{"type": "keep_alive"}, {"type": "system", "subtype": "status"}]
     unknown = [{"type": "frob"}, {"type": "system", "subtype": "frob"}]
@@ -131,7 +131,7 @@ def test_what_nobody_knows_is_told_as_such_and_what_is_known_and_of_no_use_too()
     ]
 
 
-def test_names_summaries_and_attempts_are_told() -> None:
+def test_names_summaries_and_attempts_are_reported() -> None:
     lines: list[dict[str, Any]] = [
         {"type": "system", "subtype": "session_title_changed", "title": "Digging"},
         {"type": "system", "subtype": "compact_boundary", "uuid": "c"},
@@ -198,7 +198,7 @@ def test_a_request_that_is_no_question_is_answered_with_an_error_and_grants_noth
     assert "response" not in response
 
 
-def test_a_tool_that_nobody_knows_is_asked_about_with_all_that_it_was_given() -> None:
+def test_a_tool_that_is_unknown_is_asked_about_with_all_that_it_was_given() -> None:
     question = asked("Frobnicate", depth=3, description="deeply").question
     assert (question.type, question.prompts[0].options) == ("permission_approval", ("approve", "deny"))
     assert question.details == {
@@ -422,7 +422,7 @@ def test_a_change_of_all_occurrences_is_shown_at_each_of_them(tmp_path: Path, en
         ),
     ],
 )
-def test_what_a_change_does_that_cannot_be_told_is_said_with_the_request_as_it_came(
+def test_a_change_that_cannot_be_described_is_shown_as_its_request(
     tmp_path: Path, content: bytes, given: dict[str, Any]
 ) -> None:
     file = tmp_path / "a.txt"

@@ -158,7 +158,7 @@ async def test_a_message_to_a_session_whose_idle_process_is_just_being_ended_goe
 
 @pytest.mark.anyio
 @pytest.mark.rare
-async def test_nobody_inside_reaches_the_sockets_of_the_users_session(
+async def test_a_sandboxed_command_cannot_reach_sockets_of_the_users_session(
     place: Place, model: ScriptedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runtime = tmp_path / "run"
@@ -179,7 +179,7 @@ async def test_nobody_inside_reaches_the_sockets_of_the_users_session(
 
 @pytest.mark.anyio
 @pytest.mark.rare
-async def test_nobody_inside_tells_another_claude_what_to_do_and_nothing_begins_a_turn_by_itself(
+async def test_a_sandboxed_claude_cannot_message_another_and_no_turn_starts_by_itself(
     place: Place, model: ScriptedModel
 ) -> None:
     sockets = Path("/tmp") / "cc-socks"
@@ -208,9 +208,7 @@ async def test_nobody_inside_tells_another_claude_what_to_do_and_nothing_begins_
 
 @pytest.mark.anyio
 @pytest.mark.rare
-async def test_where_there_are_allowed_roots_nobody_does_without_the_sandbox(
-    place: Place, model: ScriptedModel, tmp_path: Path
-) -> None:
+async def test_with_allowed_roots_the_sandbox_is_required(place: Place, model: ScriptedModel, tmp_path: Path) -> None:
     escape = tmp_path / "escaped.txt"
     model.on("begin", say("begun"))
     model.on("leave", run(f"touch {escape}"), say("done"))

@@ -78,7 +78,7 @@ async def test_nothing_asked_for_and_nothing_configured_sends_nothing(tmp_path: 
     assert access == Access(sandbox=None, thread_sandbox=None, turn_sandbox=None, approval_policy=None, config={})
 
 
-async def test_an_old_codex_is_told_the_sandbox_at_once(tmp_path: Path) -> None:
+async def test_an_old_codex_gets_the_sandbox_at_the_start(tmp_path: Path) -> None:
     config = Configured(sandbox_mode="danger-full-access")
     access = await plan(tmp_path, config=config, version="0.93.0", writes="workspace")
     assert access.thread_sandbox == "workspace-write"

@@ -93,7 +93,7 @@ async def test_a_start_race_is_tried_again(tmp_path: Path, monkeypatch: pytest.M
         assert (await sink.until(TurnEnded)).outcome == "completed"
 
 
-async def test_any_other_failure_at_the_start_is_told_with_what_codex_said(tmp_path: Path) -> None:
+async def test_any_other_failure_at_the_start_is_reported_with_what_codex_said(tmp_path: Path) -> None:
     server = FakeAppServer(tmp_path / "bin", at_start=[stderr("Error: bad config\n"), exit_now(3)])
     with pytest.raises(EngineStartFailed, match="bad config") as caught:
         async with engine_of(server, tmp_path):
@@ -241,7 +241,7 @@ async def test_secrets_that_codex_prints_do_not_reach_the_error(tmp_path: Path) 
     assert key not in str(caught.value.as_dict())
 
 
-async def test_a_request_nobody_knows_is_refused(tmp_path: Path) -> None:
+async def test_an_unknown_request_is_refused(tmp_path: Path) -> None:
     strange = ask("item/brandNew/requestApproval", APPROVAL, id=7)
     homeless = ask("attestation/generate", {}, id="text-id")
     server = FakeAppServer(tmp_path / "bin", on={"turn/start": [answer(), strange, homeless, end_turn()]})
@@ -252,7 +252,7 @@ async def test_a_request_nobody_knows_is_refused(tmp_path: Path) -> None:
             await server.wait_for(lambda message: message.get("id") == "text-id" and "error" in message)
 
 
-async def test_a_question_of_a_thread_nobody_knows_is_refused(tmp_path: Path) -> None:
+async def test_a_question_of_an_unknown_thread_is_refused(tmp_path: Path) -> None:
     strange = ask("item/commandExecution/requestApproval", {**APPROVAL, "threadId": "stranger"}, id=8)
     server = FakeAppServer(tmp_path / "bin", on={"turn/start": [answer(), strange, end_turn()]})
     async with engine_of(server, tmp_path) as engine:

@@ -194,7 +194,7 @@ async def test_a_task_that_only_the_listing_still_has_is_unknown(client: CloudCl
     assert "is not there" in status.note
 
 
-async def test_a_task_without_a_listing_is_told_with_a_note(client: CloudClient, cloud: ScriptedCloud) -> None:
+async def test_a_task_without_a_listing_is_reported_with_a_note(client: CloudClient, cloud: ScriptedCloud) -> None:
     task = cloud.add_task("Fix it", environment="env_1")
     cloud.fault = lambda request: 500 if request.path.endswith("/list") else None
 

@@ -135,7 +135,7 @@ def test_a_task_is_named_by_id_or_address(given_id: str, expected: str | None) -
     assert cloud_output.read_task_id(given_id) == expected
 
 
-def test_a_state_that_nobody_knows_is_unknown() -> None:
+def test_a_state_that_is_unknown_is_unknown() -> None:
     detail = cloud_output.read_detail("[PAUSED] Fix it\nMy project  •  1h ago\nno diff\n")
 
     assert detail is not None

@@ -183,7 +183,7 @@ async def test_what_codex_cannot_take_is_refused_before_anything_is_run(tmp_path
     assert not (tmp_path / "ran").exists()
 
 
-async def test_output_that_nobody_can_read_is_quoted_and_not_guessed(tmp_path: Path) -> None:
+async def test_unreadable_output_is_quoted_and_not_guessed(tmp_path: Path) -> None:
     strange = CloudClient(stand_in(tmp_path, "cat > /dev/null; echo 'Hello there'"), tmp_path)
 
     for call in (strange.list(), strange.status(TASK), strange.submit("Fix it", environment="env_1")):

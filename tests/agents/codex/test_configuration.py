@@ -71,7 +71,7 @@ async def test_many_who_ask_at_once_share_one_answer(home: Path, work: Path) -> 
     assert codex.asked == 1
 
 
-async def test_each_directory_has_an_answer_of_its_own(home: Path, work: Path) -> None:
+async def test_each_directory_has_its_own_answer(home: Path, work: Path) -> None:
     known = configuration(Codex(user_layer(home)), home)
     assert [await asked(known, place) for place in (work, work.parent, work)] == [1, 2, 1]
 

@@ -83,9 +83,7 @@ async def test_an_open_question_does_not_keep_an_engine_for_ever(
 
 
 @pytest.mark.anyio
-async def test_an_engine_that_somebody_uses_is_not_even_asked(
-    with_a_question: ProcessRecord, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_engine_in_use_is_not_probed(with_a_question: ProcessRecord, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor_process, "_UNANSWERED_SECONDS", 0)
     found = idleness(with_a_question)
     assert not found.may_end(nobody_attached=False)

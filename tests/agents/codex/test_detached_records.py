@@ -122,7 +122,7 @@ def test_several_attach_at_once_and_the_supervisor_waits_for_all(record: Process
         assert (claimed, attached) == (True, False)
 
 
-def test_nobody_attaches_to_an_engine_that_is_forgotten(record: ProcessRecord) -> None:
+def test_a_forgotten_engine_is_not_attached_to(record: ProcessRecord) -> None:
     forget(record.directory, record.socket)
     assert not record.directory.exists()
     with try_attach(record.directory) as attached:

@@ -142,7 +142,7 @@ async def read_when_written(path: Path) -> str:
 
 
 @oldest_and_newest
-async def test_a_turn_is_told_from_beginning_to_end(
+async def test_a_turn_is_reported_from_beginning_to_end(
     engine: ProcessEngine, model: ScriptedModel, git_repo: Path
 ) -> None:
     # Of a command that is too quick, Codex (0.115, 0.130) now and then misses the output.
@@ -347,7 +347,7 @@ async def test_options_reach_codex(engine: ProcessEngine, model: ScriptedModel, 
     assert (extra / "made.txt").exists()
 
 
-async def test_a_value_that_codex_does_not_accept_is_told(engine: ProcessEngine, git_repo: Path) -> None:
+async def test_a_value_that_codex_does_not_accept_is_reported(engine: ProcessEngine, git_repo: Path) -> None:
     options = SessionOptions(cwd=git_repo, config={"sandbox_mode": "no-such-mode"})
     with pytest.raises(EngineStartFailed, match="no-such-mode") as caught:
         await start_turn(engine, options, TurnInput(text="go"))

@@ -186,7 +186,7 @@ async def test_closing_the_engine_ends_a_start_that_is_under_way(scene: Scene) -
                 await anyio.sleep(0.01)
 
 
-async def test_a_session_nobody_follows_any_more_is_left_in_peace(scene: Scene) -> None:
+async def test_a_detached_session_gets_no_events(scene: Scene) -> None:
     async with scene.engine(scene.program("begin(); message('hi'); say(type='turn.completed')")) as engine:
         engine.detach(SESSION)
         await scene.start(engine)

@@ -148,7 +148,7 @@ async def test_a_request_that_is_never_answered_times_out_and_its_late_answer_is
         assert await answered(peer, wire) == "pong"
 
 
-async def test_every_waiter_is_told_why_when_the_other_side_is_gone() -> None:
+async def test_every_waiter_gets_the_reason_when_the_peer_is_gone() -> None:
     async with connected() as (peer, wire, listener):
         reasons: list[EngineLost] = []
 
@@ -240,7 +240,7 @@ async def test_a_conversation_is_given_up_while_there_is_nothing_to_write() -> N
     assert peer.closed is reason
 
 
-async def test_a_request_nobody_takes_is_answered_with_an_error() -> None:
+async def test_an_unhandled_request_is_answered_with_an_error() -> None:
     async with connected() as (_peer, wire, listener):
         listener.takes_requests = False
         wire.say({"id": 0, "method": "attestation/generate", "params": {}})

@@ -142,7 +142,7 @@ def test_an_attempt_that_is_repeated_is_a_notice(info: Any, message: str, kind: 
     assert (event.kind, event.message, event.turn_id) == (kind, message, "U1")
 
 
-def test_the_details_of_an_error_are_told_once() -> None:
+def test_the_details_of_an_error_are_reported_once() -> None:
     error = {"message": "Reconnecting... 1/5", "additionalDetails": "unexpected status 503"}
     event = from_app_server("error", {**WHERE, "error": error, "willRetry": True})
     assert isinstance(event, Notice)
@@ -216,7 +216,7 @@ def test_what_says_nothing_new_is_no_event(method: str) -> None:
     )
 
 
-def test_an_mcp_server_that_starts_is_told_to_its_session() -> None:
+def test_a_starting_mcp_server_is_reported_to_its_session() -> None:
     method, ready = "mcpServer/startupStatus/updated", {"name": "lab", "status": "ready"}
     event = from_app_server(method, {"threadId": "T1", **ready})
     assert event == Untranslated(session_id="T1", name=method)

@@ -173,7 +173,7 @@ def test_paths_outside_the_directory_keep_their_whole_name() -> None:
 
 
 @pytest.mark.parametrize("path", ["/repo/../etc/hosts", "/repository/x", "/etc/repo/x"])
-def test_only_what_lies_in_the_directory_is_told_from_there(path: str) -> None:
+def test_only_what_lies_in_the_directory_is_distinguished_from_there(path: str) -> None:
     diff = file_change_diff([PathChange(path=path, kind="add", diff="x\n")], "/repo")
     assert read_diff(diff)[0].path.startswith("/")
 

@@ -58,7 +58,7 @@ def test_all_formats_are_recorded() -> None:
 
 
 @each_version
-def test_every_version_tells_what_became_of_its_turns(path: Path) -> None:
+def test_every_version_reports_the_outcome_of_its_turns(path: Path) -> None:
     turns = list(turns_of(path))[::-1]
     assert [turn.outcome for turn in turns] == ["completed", "failed", "interrupted", "open"]
     assert [turn.message for turn in turns] == ["All good.", None, None, None]
@@ -263,7 +263,7 @@ def test_tokens_are_those_of_the_turn_alone_also_when_counting_began_anew(tmp_pa
     assert tokens[::-1] == [100, None, 30, 7]
 
 
-def test_turns_that_were_taken_back_are_still_told_of_but_are_not_the_last(tmp_path: Path) -> None:
+def test_turns_that_were_taken_back_are_still_reported_but_are_not_the_last(tmp_path: Path) -> None:
     def turn(name: str) -> list[tuple[str, dict[str, Any]]]:
         return [event("task_started", turn_id=name), event("task_complete", turn_id=name, last_agent_message=name)]
 
@@ -281,7 +281,7 @@ def test_turns_that_were_taken_back_are_still_told_of_but_are_not_the_last(tmp_p
     assert (last.message, third.message) == ("a", "c")
 
 
-def test_a_file_that_goes_on_from_another_counts_only_what_was_spent_in_it(tmp_path: Path) -> None:
+def test_a_file_that_continues_from_another_counts_only_what_was_spent_in_it(tmp_path: Path) -> None:
     total, last = {"input_tokens": 1100, "output_tokens": 11}, {"input_tokens": 100, "output_tokens": 1}
     path = write(
         tmp_path / "r.jsonl",

@@ -29,7 +29,7 @@ def test_prompts_commands_and_messages_of_every_version(file: Path) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_fork_of_a_session_that_was_taken_back_has_all_that_it_goes_on_from(
+async def test_a_fork_of_a_session_that_was_taken_back_has_all_that_it_continues_from(
     helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     for word in ("one", "two", "three", "four"):

@@ -103,7 +103,7 @@ def test_a_legacy_session_is_read(home: Home) -> None:
     assert info.updated_at == NOON
 
 
-def test_a_session_that_goes_on_in_a_second_file_is_one_session(home: Home) -> None:
+def test_a_session_that_continues_in_a_second_file_is_one_session(home: Home) -> None:
     session_id = home.session("fix it", age=60)
     name = f"rollout-2026-03-01T11-00-00-{session_id}_{uuid.uuid4()}.jsonl"
     latest = home.write(home.path / "sessions/2026/03/01" / name, lines(meta(id=session_id)))
@@ -243,7 +243,7 @@ def test_a_file_without_an_id_in_its_name_has_it_inside(home: Home) -> None:
 # --- files that are not sessions -------------------------------------------------------------------------------------
 
 
-def test_what_is_no_session_is_left_out(home: Home) -> None:
+def test_an_invalid_session_is_left_out(home: Home) -> None:
     for content in (
         b"",
         b"\n",
@@ -445,7 +445,7 @@ def test_thousands_of_sessions_are_listed_and_only_what_is_new_is_read_again(hom
     assert len(home.opened) == 3_001
 
 
-def test_a_session_that_goes_on_is_not_read_again_but_moves_to_the_front(home: Home) -> None:
+def test_a_session_that_continues_is_not_read_again_but_moves_to_the_front(home: Home) -> None:
     going_on, other = home.session("hi", age=5), home.session(age=1)
     assert home.ids() == [other, going_on]
     path = next(home.path.glob(f"sessions/**/*{going_on}.jsonl"))

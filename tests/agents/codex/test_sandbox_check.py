@@ -53,7 +53,7 @@ async def test_a_sandbox_that_lets_a_command_write_is_no_sandbox(tmp_path: Path)
     assert "could write" in check.detail
 
 
-async def test_an_older_codex_is_told_the_platform(tmp_path: Path) -> None:
+async def test_an_older_codex_gets_the_platform(tmp_path: Path) -> None:
     script = """
     [ "$2" = --help ] && printf 'Commands:\\n  macos    x\\n  linux    y\\n' && exit
     [ "$1 $2" = "sandbox linux" ] && echo ran

@@ -31,7 +31,7 @@ async def options(
     return await snapshot_options(choice, codex(folder, version), codex_home=folder / "codex-home")
 
 
-async def test_there_are_no_snapshots_unless_somebody_wants_them(tmp_path: Path) -> None:
+async def test_there_are_no_snapshots_unless_they_are_enabled(tmp_path: Path) -> None:
     assert await options(tmp_path) == OFF
 
 
@@ -49,5 +49,5 @@ async def test_what_codex_itself_is_configured_to_do_is_left_alone(tmp_path: Pat
     assert await options(tmp_path) == ()
 
 
-async def test_a_codex_without_snapshots_is_told_nothing(tmp_path: Path) -> None:
+async def test_a_codex_without_snapshots_gets_no_option_for_them(tmp_path: Path) -> None:
     assert await options(tmp_path, "off", "0.93.0") == ()

@@ -79,7 +79,7 @@ def test_one_index_sees_what_changes_while_it_lives(places: Places) -> None:
     assert places.spent() == {}
 
 
-def test_what_is_no_session_is_left_out(places: Places) -> None:
+def test_an_invalid_session_is_left_out(places: Places) -> None:
     places.write(1).write_text("no session\n", encoding="utf-8")
     for _ in range(2):
         assert places.spent() == {}
@@ -114,7 +114,7 @@ def test_only_its_owner_can_read_the_cache(places: Places) -> None:
     assert [file.name for file in places.state.iterdir()] == [places.cache.name]
 
 
-def test_a_cache_that_cannot_be_written_stops_nobody(places: Places) -> None:
+def test_an_unwritable_cache_is_ignored(places: Places) -> None:
     places.write(1, begin("t1"), count(10))
     places.state.write_text("a file where the directory should be", encoding="utf-8")
     assert places.spent() == {"1": 10}

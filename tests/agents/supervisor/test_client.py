@@ -62,7 +62,7 @@ async def owned() -> AsyncIterator[tuple[SupervisedProcess, socket.socket]]:
                 yield child, accepted[0]
 
 
-async def test_the_last_word_of_a_supervisor_is_read_when_it_takes_nothing_any_more() -> None:
+async def test_the_last_word_of_a_supervisor_is_read_when_it_takes_nothing() -> None:
     with anyio.fail_after(SECONDS):
         async with owned() as (child, connected):
             with connected as supervisor:
@@ -102,7 +102,7 @@ async def test_after_half_a_frame_nothing_more_is_sent(monkeypatch: pytest.Monke
                 assert await anyio.to_thread.run_sync(heard.read) == b"i1 half "
 
 
-async def test_whoever_reads_or_writes_is_let_go_when_the_connection_is_closed() -> None:
+async def test_readers_and_writers_are_released_when_the_connection_closes() -> None:
     with anyio.fail_after(SECONDS), listening() as (address, listener):
         accepted: list[socket.socket] = []
         async with anyio.create_task_group() as tasks:

@@ -411,7 +411,7 @@ def test_on_a_full_disk_the_child_waits_and_nothing_is_lost(tmp_path: Path) -> N
 # --- the end ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_owner_hears_how_the_child_has_ended(tmp_path: Path) -> None:
+def test_the_owner_learns_how_the_child_ended(tmp_path: Path) -> None:
     with kept(tmp_path) as found:
         one = found.own()
         one.hello()
@@ -449,7 +449,7 @@ def test_a_child_that_hangs_is_idle_when_its_owner_has_left_however_much_it_has_
         until(lambda: not supervisor.is_alive())
 
 
-def test_who_goes_on_talking_to_a_child_that_is_being_ended_hears_how_it_has_ended(tmp_path: Path) -> None:
+def test_a_writer_to_an_ending_child_learns_how_it_ended(tmp_path: Path) -> None:
     with kept(tmp_path) as found:
         one = found.own()
         one.hello()
@@ -493,7 +493,7 @@ def test_what_a_killed_supervisor_has_left_is_known(tmp_path: Path) -> None:
         until(lambda: not any(process.is_alive() for process in left))
 
 
-def test_one_that_nobody_needs_ends_and_one_at_work_does_not(tmp_path: Path) -> None:
+def test_an_unused_supervisor_ends_and_a_working_one_does_not(tmp_path: Path) -> None:
     with kept(tmp_path, idle=0.2) as found:
         supervisor = found.supervisor
         one = found.own()
@@ -559,7 +559,7 @@ def test_no_command_of_an_agent_owns_this_agent_or_another(tmp_path: Path) -> No
 # --- who follows it ---------------------------------------------------------------------------------------------------
 
 
-def test_when_somebody_is_needed_and_nobody_is_there_the_next_one_is_started(tmp_path: Path) -> None:
+def test_a_supervisor_starts_the_next_hub_if_one_is_needed(tmp_path: Path) -> None:
     """Start it outside of the supervisor, or it would end with it."""
     started = tmp_path / "started"
     script = (
@@ -596,7 +596,7 @@ def as_supervisor() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("as_supervisor")
-def test_nobody_is_started_who_is_there_or_not_needed_and_attempts_become_rare(
+def test_a_hub_is_started_only_if_needed_and_missing_with_backoff(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 0.0

@@ -112,7 +112,7 @@ def test_nothing_outside_of_the_scope_is_touched(scope: list[str], outside: list
     assert [one.file for one in found.against] == sorted(outside)
 
 
-def test_findings_of_several_are_told_once(tmp_path: Path) -> None:
+def test_findings_of_several_are_reported_once(tmp_path: Path) -> None:
     mine = Finding(
         title="Division by zero", body="n may be 0", priority=1, confidence=0.6, file="app.py", start_line=11
     )

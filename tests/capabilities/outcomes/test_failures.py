@@ -137,7 +137,7 @@ def test_node_as_it_is(tmp_path: Path, reporter: str) -> None:
         (0, "1 passed\n", None),
     ],
 )
-def test_a_check_that_checked_nothing_is_told_from_one_that_failed(
+def test_a_check_that_checked_nothing_is_distinguished_from_one_that_failed(
     exit_code: int | None, output: str, why: str | None
 ) -> None:
     found = not_checked(exit_code, output)

@@ -151,7 +151,7 @@ def test_a_link_is_no_file_that_says_how_to_check(tmp_path: Path) -> None:
         (5, "FAILED test_a.py::test_b - assert 1 == 2", None),
     ],
 )
-def test_a_check_that_checked_nothing_is_told_from_one_that_failed(
+def test_a_check_that_checked_nothing_is_distinguished_from_one_that_failed(
     exit_code: int | None, output: str, why: str | None
 ) -> None:
     found = not_checked(exit_code, output)

@@ -203,7 +203,7 @@ async def test_a_trap_runs_nothing_unasked_and_a_no_is_the_end(
 
 
 @pytest.mark.long
-async def test_a_refactoring_keeps_to_its_scope_and_its_interface_is_told(
+async def test_a_refactoring_keeps_to_its_scope_and_its_interface_is_reported(
     helm: HelmsmanService, model: ScriptedModel, tmp_path: Path
 ) -> None:
     root = repository(tmp_path / "repo", {"calc.py": FIXED, "other.py": "A = 1\n", "test_calc.py": TESTS})
