@@ -86,8 +86,11 @@ class QuickWorker(Worker):
                 prompts=(Prompt(text="?", options=("yes", "no")),),
             )
             await owned.ask(question, 60)
-            while not (await owned.asked_of_us())["answers"]:
-                await sleep_until(run.woken, 5)
+            while True:
+                woken = run.woken  # taken before the look: an answer in between wakes it
+                if (await owned.asked_of_us())["answers"]:
+                    break
+                await sleep_until(woken, 5)
             pump.note("answered")
         until = time.monotonic() + spec.get("seconds", 0)
         while (left := until - time.monotonic()) > 0:
