@@ -114,6 +114,16 @@ async def test_a_browser_that_is_gone_gets_nothing_more(
     assert pushed.book.get(pushed.device.id).push is None
 
 
+async def test_what_waits_for_a_revoked_device_is_not_pushed(
+    pushed: PushedBrowser, receiver: Receiver, state_dir: Path
+) -> None:
+    sender = WebPush(pushed.recipient(), state_dir)
+    pushed.book.revoke(pushed.device.id)
+    with pytest.raises(NeverSent, match="no more"):
+        await sender.send(delivery())
+    assert not receiver.received
+
+
 @pytest.mark.parametrize("approves", [False, True])
 async def test_a_question_can_be_denied_and_approved_only_where_that_is_allowed(
     pushed: PushedBrowser, receiver: Receiver, state_dir: Path, project: Path, approves: bool
@@ -162,5 +172,7 @@ def test_push_services_of_browsers_and_of_the_user_are_known(pushed: PushedBrows
     for endpoint in ("https://fcm.googleapis.com/fcm/send/x", "https://web.push.apple.com/x", pushed.to.endpoint):
         made = subscription(endpoint, **pushed.keys, approves=False, services=["127.0.0.1"])
         assert made.endpoint == endpoint
+    with pytest.raises(InvalidInput, match="not the address"):
+        subscription("https://[", **pushed.keys, approves=False, services=())
     with pytest.raises(InvalidInput, match="keys"):
         subscription("https://fcm.googleapis.com/x", "AAAA", pushed.keys["auth"], approves=False, services=())

@@ -19,6 +19,7 @@ from helmsman.settings import Settings
 from helmsman.steering.shared import Shared
 from helmsman.testing import CodexHome, ScriptedModel, run, say
 from helmsman.web.live import Live
+from helmsman.web.login import Logins
 from tests.web.browser import SECONDS
 
 pytestmark = pytest.mark.anyio
@@ -118,6 +119,23 @@ async def test_the_place_may_be_in_the_address_too(server: str, token: str) -> N
             await stream.next()
         async with http.stream("GET", f"{server}/api/live", params={"lastEventId": stream.last_id}) as response:
             assert (await Stream(response).next())[1]["resumed"] is True
+
+
+async def test_a_stream_ends_with_the_cookie_of_its_reader(
+    helm: HelmsmanService, server: str, model: ScriptedModel, folder: Path, logins: Logins
+) -> None:
+    model.on("", say("ok"))
+    page = {"X-Helmsman": "1", "Origin": server}
+    async with httpx2.AsyncClient(base_url=server, timeout=SECONDS, headers=page) as http:
+        await http.post("/api/login", json={"code": logins.new_code().value})
+        async with http.stream("GET", "/api/live") as response:
+            stream = Stream(response)
+            await stream.next()
+            assert (await http.post("/api/logout", json={})).status_code == 200
+            await helm.start("begin", cwd=folder)
+            with pytest.raises(AssertionError, match="ended"):
+                await stream.next()
+        assert (await http.get("/api/live")).status_code == 401
 
 
 async def test_silence_is_broken_by_signs_of_life(helm: HelmsmanService) -> None:

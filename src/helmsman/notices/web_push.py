@@ -15,6 +15,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+import anyio.to_thread
 import jwt
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -54,6 +55,7 @@ _SEEN_CHARS, _SEEN_LINES = 240, 5
 _NO: Final = (DENY, DECLINE)
 _SALT_BYTES, _AUTH_BYTES, _POINT_BYTES = 16, 16, 65
 _GONE: Final = frozenset({404, 410})
+_GONE_TEXT: Final = "The browser takes no more notifications."
 
 
 def subscription(endpoint: str, public_key: str, auth: str, *, approves: bool, services: Iterable[str]) -> Subscription:
@@ -63,7 +65,10 @@ def subscription(endpoint: str, public_key: str, auth: str, *, approves: bool, s
         InvalidInput: It is not one, or of an unknown push service.
     """
     allowed = tuple(services)
-    parts = urlsplit(endpoint)
+    try:
+        parts = urlsplit(endpoint)
+    except ValueError:
+        raise InvalidInput("This is not the address of a push service.", parameter="endpoint") from None
     host = parts.hostname or ""
     known = any(host == one or (one.startswith(".") and host.endswith(one)) for one in (*_SERVICES, *allowed))
     is_private = parts.scheme == "https" or (is_loopback(host) and host in allowed)
@@ -91,6 +96,10 @@ class WebPush(Sender):
         load_http()
 
     async def send(self, delivery: Delivery) -> str | None:
+        book = DeviceBook(self._state_dir)
+        devices = [one.id for one in await anyio.to_thread.run_sync(book.all) if one.push == self._to]
+        if not devices:  # revoked since the notification was queued
+            raise NeverSent(_GONE_TEXT)
         notification = delivery.notification
         text = notification.text if self._recipient.is_full and notification.text else ""
         content = {
@@ -117,11 +126,9 @@ class WebPush(Sender):
         except RefusedByServer as error:
             if error.status not in _GONE:
                 raise
-            book = DeviceBook(self._state_dir)
-            for device in book.all():
-                if device.push == self._to:
-                    book.subscribe(device.id, None)
-            raise NeverSent("The browser takes no more notifications.") from None
+            for device in devices:
+                book.subscribe(device, None)
+            raise NeverSent(_GONE_TEXT) from None
         return None
 
 

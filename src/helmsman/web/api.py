@@ -273,7 +273,7 @@ from helmsman.web.reading import Reading, Transcripts
 from helmsman.web.review import PublishingRoutes, ReviewRoutes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from starlette.requests import Request
 
@@ -385,9 +385,9 @@ class Dashboard:
         """Return the routes and the stream of changes, for the dashboard of another machine."""
         return Router([Route(LIVE_PATH, answering(self.stream), methods=["GET"]), *self.routes()])
 
-    async def stream(self, request: Request) -> EventStream:
-        """Stream changes."""
-        return self.live.stream(request.headers.get("last-event-id") or text(request, "lastEventId"))
+    async def stream(self, request: Request, may_read: Callable[[], bool] = lambda: True) -> EventStream:
+        """Stream changes, for as long as `may_read` says so."""
+        return self.live.stream(request.headers.get("last-event-id") or text(request, "lastEventId"), may_read)
 
 
 def api_routes(helm: HelmsmanService, logins: Logins, challenges: Challenges) -> list[Route]:
@@ -396,6 +396,12 @@ def api_routes(helm: HelmsmanService, logins: Logins, challenges: Challenges) ->
     login_routes = LoginRoutes(logins, challenges)
     devices = DeviceRoutes(helm, logins, challenges)
     hosts = HostRoutes(helm, dashboard.live)
+
+    async def stream(request: Request) -> EventStream:
+        """Stream changes, with a cookie until that is revoked."""
+        has_cookie = logins.knows(request.scope, request.headers)
+        return await dashboard.stream(request, lambda: not has_cookie or logins.knows(request.scope, request.headers))
+
     acts: Mapping[str, Endpoint] = {
         "/api/login": login_routes.log_in,
         "/api/logout": login_routes.log_out,
@@ -408,7 +414,7 @@ def api_routes(helm: HelmsmanService, logins: Logins, challenges: Challenges) ->
     }
     return [
         *(Route(path, answering(endpoint), methods=["POST"]) for path, endpoint in acts.items()),
-        Route(LIVE_PATH, answering(dashboard.stream), methods=["GET"]),
+        Route(LIVE_PATH, answering(stream), methods=["GET"]),
         Route("/api/hosts", answering(hosts.listed), methods=["GET"]),
         Route("/api/devices", answering(devices.listed), methods=["GET"]),
         Route("/api/push", answering(devices.push_key), methods=["GET"]),

@@ -112,17 +112,19 @@ class Live:
 
     # --- readers -----------------------------------------------------------------------------------------------------
 
-    def stream(self, last_event_id: str | None) -> EventStream:
-        """Return a response with the changes after an event.
+    def stream(self, last_event_id: str | None, may_read: Callable[[], bool] = lambda: True) -> EventStream:
+        """Return a response with the changes after an event, for as long as `may_read` returns true.
 
         Raises:
             TooManyStreams: The limit is reached.
         """
         if self._readers >= _MAX_READERS:
             raise TooManyStreams("Too many browsers listen already. Close some of the dashboard's windows.")
-        return EventStream(self._messages(last_event_id))
+        return EventStream(self._messages(last_event_id, may_read))
 
-    async def _messages(self, last_event_id: str | None) -> AsyncGenerator[bytes]:
+    async def _messages(
+        self, last_event_id: str | None, may_read: Callable[[], bool] = lambda: True
+    ) -> AsyncGenerator[bytes]:
         self._readers += 1
         self._watch()
         try:
@@ -130,14 +132,14 @@ class Live:
             hello = {"resumed": told is not None, "version": __version__}
             told = self._count if told is None else told
             yield _message("hello", hello, self._id(told))
-            while True:
+            while may_read():
                 changed = self._changed
                 if told == self._count:
                     with anyio.move_on_after(self._heartbeat) as waiting:
                         await changed.wait()
                     if waiting.cancelled_caught:
                         yield b": still here\n\n"
-                        continue
+                    continue
                 changes, told = self._since(told), self._count
                 yield _message("changes", {"changes": changes}, self._id(told))
                 await anyio.sleep(_MIN_INTERVAL)
