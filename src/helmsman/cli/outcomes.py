@@ -512,7 +512,7 @@ def loop_command(
         return ExitCode.OK
     given = {"apply": apply, "budget_usd": budget, "seconds": timeout, "agents": None if agent is None else (agent,)}
     wanted = Wanted.from_loop(
-        EXAMPLE_LOOP if file == "example" and not Path(file).exists() else file,
+        file,
         str(host().place(directory)),
         None if request is None else prompt_text(request),
         **{name: value for name, value in given.items() if value is not None},

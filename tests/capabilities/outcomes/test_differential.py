@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import anyio
 import pytest
 
 from helmsman.capabilities.outcomes.differential import Comparison, compare, touched_functions
@@ -59,6 +60,7 @@ class Shop(unittest.TestCase):
         self.assertEqual(words("a, b"), ["a", "b"])
         self.assertTrue(fresh("x").startswith("x"))
 """
+SECONDS = 100
 CHECK_FILES = {"shop.py": CODE, "test_shop.py": TESTS}
 
 
@@ -98,6 +100,49 @@ async def test_generated_calls_find_what_the_tests_do_not(bench: Callable[..., B
         assert found.verdict.verified, found
         assert not (await compare(checks, PYTEST, 100.0)).functions, "the check is too slow to be recorded"
     assert place.asked == [PYTEST], "all of it is part of the check"
+
+
+LIAR = (
+    OTHER
+    + """
+
+import atexit, json, os, pathlib
+
+folder = pathlib.Path(__file__).with_name(".helmsman-probe")
+
+
+def lie():
+    told = json.loads((folder / "calls.json").read_text())["functions"]
+    written = folder / "outcomes.json"
+    written.unlink()
+    LIE
+
+
+if (folder / "calls.json").exists():
+    atexit.register(lie)
+"""
+)
+LIES = [
+    "written.write_text(json.dumps(told))",
+    "written.write_text(json.dumps([{**one, 'outcomes': []} for one in told]))",
+    "written.write_text(json.dumps([{**one, 'outcomes': [1]} for one in told]))",
+    "os.mkfifo(written)",
+]
+
+
+@pytest.mark.anyio
+@pytest.mark.needs_git
+@pytest.mark.parametrize("lie", LIES)
+async def test_code_after_the_change_cannot_say_what_it_returns_instead_of_the_probe(
+    bench: Callable[..., Bench], lie: str
+) -> None:
+    place = bench(CHECK_FILES)
+    place.put({"shop.py": LIAR.replace("LIE", lie)})
+    async with trial(place.runner) as checks:
+        with anyio.fail_after(SECONDS):
+            found = await compare(checks, PYTEST, 1.0)
+    assert found.functions == ["shop.words"]
+    assert not found.verdict.verified, found
 
 
 @pytest.mark.anyio

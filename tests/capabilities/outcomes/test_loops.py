@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from helmsman.capabilities.outcomes.request import EXAMPLE_LOOP, Wanted
+from helmsman.capabilities.outcomes.request import Wanted
 from helmsman.errors import InvalidInput
 from helmsman.testing import add, patch, say
 from tests.capabilities.outcomes.played_jobs import (
@@ -38,8 +38,10 @@ def looped(directory: Path, *steps: dict[str, Any], **given: Any) -> Wanted:
     return Wanted(kind="loop", request="Get it right", directory=str(directory), more=more, check=CHECK, **given)
 
 
-def test_the_example_implements_tests_reviews_and_fixes(tmp_path: Path) -> None:
-    loop = Wanted.from_loop(EXAMPLE_LOOP, str(tmp_path), "Add --json", apply="never")
+def test_the_example_implements_tests_reviews_and_fixes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "example").write_text("[[steps]]\nname = 'a repository came with it'\nprompt = 'b'", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    loop = Wanted.from_loop("example", str(tmp_path), "Add --json", apply="never")
     assert (loop.kind, loop.request, loop.apply) == ("loop", "Add --json", "never")
     assert [(one.name, one.judge, one.attempts) for one in loop.steps] == [
         ("implement", None, 4),

@@ -10,13 +10,18 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import shlex
+import stat
 from dataclasses import dataclass
+from itertools import chain, repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio.to_thread
+import msgspec
 
+from helmsman.base.structs import Value
 from helmsman.capabilities.outcomes.check_files import own_kind
 from helmsman.capabilities.outcomes.claims import Evidence, Verdict, verdict
 
@@ -25,6 +30,9 @@ if TYPE_CHECKING:
 
     from helmsman.capabilities.outcomes.experiments import Experiment
 
+T = TypeVar("T")
+_Outcome = tuple[str, str, str]
+"""`value` or `raises`, the result or error, and the arguments after the call."""
 _FOLDER: Final = ".helmsman-probe"
 _PROBE: Final = Path(__file__).with_name("probe.py")
 _SECONDS: Final = 120.0
@@ -33,6 +41,24 @@ _SLOW_SECONDS: Final = 60.0
 _READ_BYTES: Final = 16 * 1024 * 1024
 _SHOWN_CHARS: Final = 200
 _MOST_SHOWN: Final = 5
+_MISSING: Final = ("raises", "ImportError", "")
+
+
+class _Function(Value, frozen=True, kw_only=True):
+    """Function with calls, and their outcomes once they were made."""
+
+    module: str
+    name: str
+    calls: list[dict[str, str]]
+    outcomes: tuple[_Outcome, ...] = ()
+
+
+class _Recording(Value, frozen=True, kw_only=True):
+    """Calls that a process made, with its Python and the path of that."""
+
+    python: str
+    path: list[str]
+    functions: list[_Function]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,70 +117,74 @@ async def compare(checks: Experiment, command: str, seconds: float) -> Compariso
     probe = await anyio.to_thread.run_sync(_PROBE.read_bytes)
     put = {"sitecustomize.py": probe, "targets.json": json.dumps(targets).encode()}
     path = f"{checks.room_path / _FOLDER}${{PYTHONPATH:+:$PYTHONPATH}}"
-    recorded = await _run(checks, "before", f'export PYTHONPATH="{path}"; {command}', command, put, "calls-*.json")
+    recorded = await _run(
+        checks, "before", f'export PYTHONPATH="{path}"; {command}', command, put, "calls-*.json", _Recording
+    )
     functions = _merged(recorded)
     if not functions:
         return Comparison()
-    python, python_path = str(recorded[0]["python"]), recorded[0]["path"]
-    told: list[list[dict[str, Any]]] = []
+    told: list[list[_Function]] = []
     for place in ("before", "after"):
-        asked = {"path": python_path, "functions": functions, "generate": place == "before"}
+        # Without the outcomes before the change, which the code after it could repeat.
+        calls = [{"module": one.module, "name": one.name, "calls": one.calls} for one in functions]
+        asked = {"path": recorded[0].path, "functions": calls, "generate": place == "before"}
         put = {"probe.py": probe, "calls.json": json.dumps(asked).encode()}
-        once = f"cd {shlex.quote(str(checks.room_path))} && {shlex.quote(python)} {_FOLDER}/probe.py"
-        found = await _run(checks, place, once, command, put, "outcomes.json")
-        told.append(found[0] if found else [])
-        functions = told[-1]
+        once = f"cd {shlex.quote(str(checks.room_path))} && {shlex.quote(recorded[0].python)} {_FOLDER}/probe.py"
+        found = await _run(checks, place, once, command, put, "outcomes.json", list[_Function])
+        functions = found[0] if found else []
+        told.append(functions)
     return _compared(*told)
 
 
 async def _run(
-    checks: Experiment, place: str, once: str, command: str, files: Mapping[str, bytes], written: str
-) -> list[Any]:
-    """Run a command in the room with files of the probe, as part of the check; return the JSON that it wrote."""
+    checks: Experiment, place: str, once: str, command: str, files: Mapping[str, bytes], written: str, kind: type[T]
+) -> list[T]:
+    """Run a command in the room with files of the probe, as part of the check; return what it wrote, as this type."""
     await checks.with_files(
         place, once, {f"{_FOLDER}/{name}": one for name, one in files.items()}, allowed_as=command, timeout=_SECONDS
     )
 
-    def read() -> list[Any]:
-        found = sorted((checks.room_path / _FOLDER).glob(written))
-        texts = [one.read_text("utf-8") for one in found if not one.is_symlink() and one.stat().st_size < _READ_BYTES]
-        return [one for text in texts if (one := _json(text)) is not None]
+    def read() -> list[T]:
+        folder = checks.room_path / _FOLDER
+        found = [] if folder.is_symlink() else sorted(folder.glob(written))
+        return [one for path in found if (one := _read(path, kind)) is not None]
 
     return await anyio.to_thread.run_sync(read)
 
 
-def _json(text: str) -> Any:
-    """Parse what the probe wrote: the code of the repository could have written it instead."""
+def _read(path: Path, kind: type[T]) -> T | None:
+    """Parse what the probe wrote. The code of the repository could have put something else there, also a link or a pipe."""
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     try:
-        content = json.loads(text)
-    except (ValueError, RecursionError):
+        with os.fdopen(os.open(path, flags), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return None
+            return msgspec.json.decode(file.read(_READ_BYTES), type=kind)
+    except (OSError, ValueError, RecursionError, msgspec.MsgspecError):
         return None
-    if isinstance(content, dict):
-        return content if isinstance(content.get("python"), str) and isinstance(content.get("path"), list) else None
-    return content if isinstance(content, list) else None
 
 
-def _merged(recorded: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _merged(recorded: Sequence[_Recording]) -> list[_Function]:
     """Return the recorded functions of all processes, each once."""
-    found: dict[tuple[str, str], dict[str, Any]] = {}
+    found: dict[tuple[str, str], _Function] = {}
     for process in recorded:
-        for one in process.get("functions", ()):
-            if isinstance(one, dict) and one.get("calls"):
-                found.setdefault((str(one.get("module")), str(one.get("name"))), one)
+        for one in process.functions:
+            if one.calls:
+                found.setdefault((one.module, one.name), one)
     return [*found.values()]
 
 
-def _compared(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> Comparison:
-    new = {(one["module"], one["name"]): one["outcomes"] for one in after}
+def _compared(before: Sequence[_Function], after: Sequence[_Function]) -> Comparison:
+    new = {(one.module, one.name): one.outcomes for one in after}
     functions: list[str] = []
     differing: list[dict[str, str]] = []
     count = 0
     for one in before:
-        name = f"{one['module']}.{one['name']}"
-        outcomes = new.get((one["module"], one["name"]), [["raises", "ImportError", ""]] * len(one["calls"]))
+        name = f"{one.module}.{one.name}"
+        outcomes = chain(new.get((one.module, one.name), ()), repeat(_MISSING))
         pairs = [
             (call, old, now)
-            for call, old, now in zip(one["calls"], one["outcomes"], outcomes, strict=False)
+            for call, old, now in zip(one.calls, one.outcomes, outcomes, strict=False)
             if old[0] == "value"
         ]
         if not pairs:
@@ -169,7 +199,7 @@ def _compared(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, 
     return Comparison(functions=functions, calls=count, counterexamples=differing)
 
 
-def _said(one: Sequence[str], other: Sequence[str]) -> str:
+def _said(one: _Outcome, other: _Outcome) -> str:
     if one[0] == "raises":
         return f"raises {one[1]}"
     same_result = one[:2] == other[:2]

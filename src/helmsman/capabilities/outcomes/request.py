@@ -97,11 +97,14 @@ class Wanted(Value, frozen=True, kw_only=True):
     def from_loop(cls, file: str | Path, directory: str, goal: str | None = None, **given: Any) -> Self:
         """Return the loop that a TOML file describes. `goal` and other fields (`given`) replace those of the file.
 
+        The file `example` is the built-in one, never one with this name in the current directory.
+
         Raises:
             InvalidInput: The file cannot be read, or does not describe a loop.
         """
         try:
-            loop = msgspec.convert(tomllib.loads(Path(file).read_text(encoding="utf-8")), _LoopFile)
+            path = EXAMPLE_LOOP if file == "example" else Path(file)
+            loop = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), _LoopFile)
         except OSError as error:
             raise InvalidInput(f"{file} cannot be read: {error.strerror}.", parameter="file") from error
         except (ValueError, msgspec.ValidationError) as error:
