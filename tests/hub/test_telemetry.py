@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import os
+import socket
+import subprocess
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -10,9 +13,12 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 from mcp.client import Client
+from mcp.shared.exceptions import MCPError
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from helmsman.errors import InvalidSetting
+from helmsman.hub.telemetry import Telemetry
 from helmsman.testing import run, say
 from tests.notices.receivers import Receiver
 
@@ -79,6 +85,8 @@ async def test_a_call_with_a_traceparent_and_its_turn_are_one_trace(
             "codex_start", {"prompt": "touch nothing, top secret", "workingDirectory": str(place.directory)}, meta=meta
         )
         assert started.structured_content is not None
+        with pytest.raises(MCPError, match="top-secret"):
+            await client.read_resource("ui://top-secret")
         session_id = started.structured_content["sessionId"]
         with anyio.fail_after(SECONDS):
             while (await client.call_tool("codex_wait", {"sessionId": session_id})).structured_content[
@@ -87,7 +95,7 @@ async def test_a_call_with_a_traceparent_and_its_turn_are_one_trace(
                 pass
             while not {"gen_ai.client.token.usage", "helmsman.turns.running"} <= metrics(receiver):
                 await anyio.sleep(0.05)
-            while not any(one.name == "invoke_agent codex" for one in spans(receiver)):
+            while not {"invoke_agent codex", "resources/read"} <= {one.name for one in spans(receiver)}:
                 await anyio.sleep(0.05)
     made = {one.name: one for one in spans(receiver)}
     turn, tool, call = made["invoke_agent codex"], made["execute_tool shell"], made["tools/call codex_start"]
@@ -98,3 +106,30 @@ async def test_a_call_with_a_traceparent_and_its_turn_are_one_trace(
     assert told["gen_ai.provider.name"].string_value == "openai"
     assert told["gen_ai.usage.input_tokens"].int_value > 0
     assert not any(b"secret" in body for path in ("/v1/traces", "/v1/metrics") for body in bodies(receiver, path))
+
+
+def test_an_invalid_variable_is_reported_as_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "0")
+    with pytest.raises(InvalidSetting, match="OTEL_"):
+        Telemetry.by_environment()
+
+
+_CLOSE = """
+import os
+from time import monotonic
+from helmsman.hub.telemetry import Telemetry
+
+telemetry = Telemetry.by_environment()
+telemetry._tracer.start_span("turn").end()
+began = monotonic()
+telemetry.close()
+print(monotonic() - began, flush=True)
+os._exit(0)
+"""
+
+
+def test_a_receiver_that_does_not_answer_hardly_delays_the_end_of_a_hub() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        env = {**os.environ, "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{silent.getsockname()[1]}"}
+        done = subprocess.run([sys.executable, "-c", _CLOSE], env=env, capture_output=True, check=True)
+    assert float(done.stdout) < 9, "the SDK waits for 10 seconds, once for traces and once for metrics"

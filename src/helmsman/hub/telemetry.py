@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
+from threading import Thread
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Self
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from opentelemetry.metrics import MeterProvider
+    from opentelemetry.sdk.trace import ReadableSpan
     from opentelemetry.trace import Span, TracerProvider
 
     from helmsman.model.events import Event, Item
@@ -35,7 +37,7 @@ _NAME: Final = "helmsman"
 _PROVIDERS: Final = {"codex": "openai", "claude": "anthropic", "gemini": "gcp.gemini"}
 _TOKENS: Final = "gen_ai.client.token.usage"
 _DURATION: Final = "gen_ai.client.operation.duration"
-_FLUSH_MS: Final = 2000
+_FLUSH_SECONDS: Final = 2.0
 
 
 def tool_of(item: Item) -> str | None:
@@ -86,7 +88,7 @@ class Telemetry:
         """Return telemetry that is sent where the standard variables say. MCP calls become spans too.
 
         Raises:
-            InvalidSetting: The extra `otel` is not installed.
+            InvalidSetting: The extra `otel` is not installed, or a variable is invalid.
         """
         try:
             from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
@@ -100,16 +102,29 @@ class Telemetry:
             raise InvalidSetting(
                 'HELMSMAN_OTEL needs an extra: pip install "codex-helmsman[otel]". Nothing is sent until then.'
             ) from None
+
+        class Spans(BatchSpanProcessor):
+            def on_end(self, span: ReadableSpan) -> None:
+                super().on_end(_without_words(span))
+
         resource = Resource.create({"service.name": _NAME, "service.version": __version__})
         tracers = SdkTracerProvider(resource=resource)
-        tracers.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-        meters = SdkMeterProvider([PeriodicExportingMetricReader(OTLPMetricExporter())], resource)
+        try:
+            tracers.add_span_processor(Spans(OTLPSpanExporter()))
+            meters = SdkMeterProvider([PeriodicExportingMetricReader(OTLPMetricExporter())], resource)
+        except ValueError as error:
+            raise InvalidSetting(f"A variable OTEL_… is invalid, so no telemetry is sent: {error}") from None
         trace.set_tracer_provider(tracers)  # the MCP SDK makes spans of calls with it, and reads `traceparent`
         made = cls(tracers, meters)
 
+        def flush() -> None:
+            tracers.force_flush()
+            meters.force_flush()
+
         def close() -> None:
-            tracers.force_flush(_FLUSH_MS)
-            meters.force_flush(_FLUSH_MS)
+            flushing = Thread(target=flush, daemon=True)  # the SDK ignores time limits if the receiver does not answer
+            flushing.start()
+            flushing.join(_FLUSH_SECONDS)
 
         made.close = close
         return made
@@ -190,6 +205,25 @@ class Telemetry:
         self._duration.record(monotonic() - turn.began, about | ({} if failure is None else {"error.type": failure}))
         self._running.add(-1, about)
         del self._turns[session.id]
+
+
+def _without_words(span: ReadableSpan) -> ReadableSpan:
+    """Return a span without the texts of errors: the MCP SDK adds them, and they may name what a client sent."""
+    from opentelemetry.sdk.trace import ReadableSpan  # of the extra
+
+    return ReadableSpan(
+        name=span.name,
+        context=span.context,
+        parent=span.parent,
+        resource=span.resource,
+        attributes=span.attributes,
+        links=span.links,
+        kind=span.kind,
+        status=Status(span.status.status_code),
+        start_time=span.start_time,
+        end_time=span.end_time,
+        instrumentation_scope=span.instrumentation_scope,
+    )
 
 
 def _about(session: Session) -> dict[str, str]:
