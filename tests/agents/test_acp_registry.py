@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _NPM = """#!/bin/sh
 echo "$*" >> {log}
 case "$1" in
-pack) echo content > package.tgz ;;
+pack) test -f package.json && echo content > package.tgz ;;
 install) mkdir -p node_modules/.bin && touch node_modules/.bin/pi-acp ;;
 esac
 """

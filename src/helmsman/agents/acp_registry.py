@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _FILE: Final = Path(__file__).with_name("acp_registry.json")
 _SECONDS: Final = 600
+_PROJECT: Final = '{"private": true}\n'
 _QUIET: Final = ("--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error")
 
 
@@ -61,6 +62,8 @@ class RegisteredAgent(Value, frozen=True, kw_only=True):
             raise NotInstalled("There is no npm on PATH. Install Node.js first.")
         folder = Path(data_directory(environment()), "agents", f"{self.id}-{self.version}")
         with tempfile.TemporaryDirectory() as scratch:
+            # Without it, npm takes the settings of a project in a directory above, where other users may write.
+            (Path(scratch) / "package.json").write_text(_PROJECT, encoding="utf-8")
             _run(npm, "pack", f"{self.package}@{self.version}", *_QUIET, where=Path(scratch))
             (packed,) = Path(scratch).glob("*.tgz")
             digest = base64.b64encode(hashlib.sha512(packed.read_bytes()).digest()).decode()
@@ -69,7 +72,7 @@ class RegisteredAgent(Value, frozen=True, kw_only=True):
                     f"{self.package} {self.version} is not the package of the registry. It was left out."
                 )
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / "package.json").write_text('{"private": true}\n', encoding="utf-8")
+            (folder / "package.json").write_text(_PROJECT, encoding="utf-8")
             _run(npm, "install", "--omit=dev", *_QUIET, str(packed), where=folder)
         program = folder / "node_modules" / ".bin" / self.program
         if not program.exists():
