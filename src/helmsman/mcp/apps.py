@@ -1,7 +1,7 @@
 """MCP Apps (`io.modelcontextprotocol/ui`): a card for a question, in clients that render it.
 
 The card shows what the text of the result shows. Its buttons call the tool with which the model answers, so the server's
-checks are the same: who may not answer by the tool cannot by the card.
+checks are the same: who may not answer by the tool cannot by the card. What is not shown whole can only be refused.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 import mcp_types as types
 from mcp.server.apps import APP_MIME_TYPE, EXTENSION_ID, client_supports_apps
 from mcp.shared.exceptions import MCPError
+
+from helmsman.model.questions import REFUSALS
 
 if TYPE_CHECKING:
     from helmsman.mcp.elicitation import Context
@@ -48,4 +50,5 @@ def card_content(uri: str) -> types.TextResourceContents:
 
 @cache
 def _card(voice: str) -> str:
-    return _CARD.read_text(encoding="utf-8").replace("{respond}", f"{voice}_respond")
+    card = _CARD.read_text(encoding="utf-8").replace("{respond}", f"{voice}_respond")
+    return card.replace("{refusals}", " ".join(sorted(REFUSALS)))
