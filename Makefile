@@ -127,7 +127,7 @@ reference: $(VENV)/.dev ## Write the pages that are made from the code: commands
 	$(BIN)/python scripts/make_events.py
 	$(BIN)/python scripts/make_evidence.py
 
-architecture: $(VENV)/.dev ## Draw the rooms of the code into docs/architecture.md
+architecture: $(VENV)/.dev ## Draw the packages into docs/architecture.md
 	$(BIN)/python -m tests.architecture
 
 sandbox-table: $(VENV)/.dev ## Draw what agents see in their sandboxes into docs/appendix/sandbox.md

@@ -1,8 +1,8 @@
-"""The import graph of the package: which room uses which, drawn into docs/architecture.md (`make architecture`).
+"""The import graph of the package: which package uses which, drawn into docs/architecture.md (`make architecture`).
 
 Every import counts, also those for types alone, those inside functions and those by a name in a string. A program that is
 started (`python -m helmsman.…`) is no import: it is another process, which shares nothing with whoever starts it.
-`tests/test_architecture.py` holds the graph to `ROOMS`: imports point downwards, and no module is part of a cycle.
+`tests/test_architecture.py` holds the graph to `PACKAGES`: imports point downwards, and no module is part of a cycle.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SOURCE = REPOSITORY / "src" / "helmsman"
 PAGE = REPOSITORY / "docs" / "architecture.md"
 BEGIN, END = "<!-- drawn by tests/architecture.py -->", "<!-- end of the drawing -->"
 
-ROOMS = (
+PACKAGES = (
     *("cli", "acp_server", "httpd", "web", "mcp", "terminal", "testing", "clients"),
     *(
         "sync",
@@ -40,7 +40,7 @@ ROOMS = (
     ),
     *("store", "model", "git", "base"),
 )
-"""From the top to the ground. A room may use those below it."""
+"""From top to bottom. A package may use those below it."""
 
 FRONT_ENDS = frozenset({"acp_server", "mcp", "web", "terminal"})
 """None of them uses another; the command line starts them, and the HTTP server has two of them behind it."""
@@ -105,7 +105,7 @@ def _module_in(node: ast.AST) -> str | None:
     return name.removeprefix("helmsman.") if name.startswith("helmsman.") else None
 
 
-def room_of(module: str) -> str:
+def package_of(module: str) -> str:
     first = module.partition(".")[0]
     return "base" if first in _GROUND else first
 
@@ -119,14 +119,14 @@ def graph() -> dict[str, set[str]]:
 
 def drawing() -> str:
     """Return a Markdown table of each package and the packages it imports."""
-    uses: dict[str, set[str]] = {room: set() for room in ROOMS}
+    uses: dict[str, set[str]] = {package: set() for package in PACKAGES}
     for module, used in graph().items():
-        room = room_of(module)
-        uses[room] |= {room_of(other) for other in used} - {room}
-    lines = ["| room | uses |", "| --- | --- |"]
-    for room in ROOMS:
-        below = ", ".join(other for other in ROOMS if other in uses[room])
-        lines.append(f"| {room} | {below or 'nothing of ours'} |")
+        package = package_of(module)
+        uses[package] |= {package_of(other) for other in used} - {package}
+    lines = ["| package | uses |", "| --- | --- |"]
+    for package in PACKAGES:
+        below = ", ".join(other for other in PACKAGES if other in uses[package])
+        lines.append(f"| {package} | {below or 'nothing of ours'} |")
     return "\n".join(lines)
 
 

@@ -11,15 +11,15 @@ from helmsman.sessions.session import Session
 from helmsman.sessions.state import StateView
 from tests.architecture import (
     FRONT_ENDS,
+    PACKAGES,
     PAGE,
-    ROOMS,
     SOURCE,
     graph,
     imports,
     modules,
     nodes,
+    package_of,
     page_with_drawing,
-    room_of,
     started_programs,
     tree,
 )
@@ -51,7 +51,7 @@ def cycles(graph: Mapping[str, set[str]]) -> list[set[str]]:
 
 def test_imports_point_downwards() -> None:
     def rank(module: str) -> int:
-        return ROOMS.index(room_of(module))
+        return PACKAGES.index(package_of(module))
 
     upwards = {module: {other for other in used if rank(other) < rank(module)} for module, used in graph().items()}
     assert {module: used for module, used in upwards.items() if used} == {}
@@ -93,7 +93,7 @@ def test_no_front_end_imports_another() -> None:
         (module, other)
         for module, used in graph().items()
         for other in used
-        if {room_of(module), room_of(other)} <= FRONT_ENDS and room_of(module) != room_of(other)
+        if {package_of(module), package_of(other)} <= FRONT_ENDS and package_of(module) != package_of(other)
     }
     assert meeting == set()
 
@@ -126,9 +126,9 @@ def test_no_agents_package_imports_anothers() -> None:
 
 def _agent_of(module: str) -> str | None:
     """The agent, or the protocol of agents, that a module has all its knowledge of."""
-    room, _, rest = module.partition(".")
+    top, _, rest = module.partition(".")
     package = rest.partition(".")[0]
-    return package if room == "agents" and package in AGENTS else None
+    return package if top == "agents" and package in AGENTS else None
 
 
 def test_in_the_root_is_only_what_a_user_of_the_library_looks_for() -> None:

@@ -361,7 +361,7 @@ class JsonJobView(JobView):
 
 @cli_command(
     "debug",
-    "Have a failure found and fixed, and verified.",
+    "Find and fix a failure, and verify the fix.",
     'helmsman job debug "test_parse fails: KeyError" --check "make test"',
     'helmsman job debug "The second login hangs" --agent codex --agent claude',
     "gh issue view 17 --json title,body -q '.title+\"\\n\"+.body' | helmsman job debug - --json",
@@ -369,7 +369,7 @@ class JsonJobView(JobView):
 @outcome_options
 @click.option("--test", metavar="NAME", help="The failing test.")
 def debug_command(request: str, test: str | None, **options: Any) -> int:
-    """Have a failure reproduced, its cause found and fixed, in a git worktree; REQUEST says what fails (`-` reads it from
+    """Reproduce a failure, find its cause and fix it, in a git worktree; REQUEST says what fails (`-` reads it from
     stdin).
 
     Helmsman runs the check itself: before the change, when it must show that failure, and after it, when it must pass. A
@@ -380,7 +380,7 @@ def debug_command(request: str, test: str | None, **options: Any) -> int:
 
 @cli_command(
     "refactor",
-    "Have code made better, with its check green before and after.",
+    "Improve code, with its check green before and after.",
     'helmsman job refactor "Split the parser in two" --scope src/parser --check "make test"',
     'helmsman job refactor "Less nesting in billing.py" --candidates 3 --apply never',
 )
@@ -389,7 +389,7 @@ def debug_command(request: str, test: str | None, **options: Any) -> int:
     "--scope", metavar="PATH", multiple=True, help="Only this file or directory may change. Repeatable.  [default: all]"
 )
 def refactor_command(request: str, scope: tuple[str, ...], **options: Any) -> int:
-    """Have code made better without changing what it does, in a git worktree; REQUEST says what to improve (`-`
+    """Improve code without changing what it does, in a git worktree; REQUEST says what to improve (`-`
     reads it from stdin).
 
     Helmsman runs the check itself, before and after, checks that nothing outside the scope was touched, and reports what
@@ -400,14 +400,14 @@ def refactor_command(request: str, scope: tuple[str, ...], **options: Any) -> in
 
 @cli_command(
     "test",
-    "Have tests written that can fail.",
+    "Write tests, and prove that they catch bugs.",
     'helmsman job test "The date parser, with leap years"',
     'helmsman job test "What the last commit added" --check "pytest -q" --apply verified',
 )
 @outcome_options
 @click.option("--base", metavar="COMMIT", help="A commit whose code the new tests are to fail with.")
 def test_command(request: str, base: str | None, **options: Any) -> int:
-    """Have tests written, in a git worktree; REQUEST says what to test (`-` reads it from stdin).
+    """Write tests, in a git worktree; REQUEST says what to test (`-` reads it from stdin).
 
     Helmsman runs them itself, three times, and then against the code of --base, and small mutations of the code under test:
     at least one has to fail.
@@ -417,13 +417,13 @@ def test_command(request: str, base: str | None, **options: Any) -> int:
 
 @cli_command(
     "plan",
-    "Have a plan made, checked against the repository, and carried out.",
+    "Make a plan, check it against the repository, and carry it out.",
     'helmsman job plan "Split the parser in two" --check "make test"',
     'helmsman job plan "Move to Python 3.13" --candidates 2 --apply never',
 )
 @with_options(*_SOLVED_OPTIONS)
 def plan_command(request: str, **options: Any) -> int:
-    """Have a goal planned, with nothing changed; REQUEST says what to reach (`-` reads it from stdin). You approve the plan.
+    """Plan how to reach a goal, and carry the plan out once you approve it; REQUEST is the goal (`-` reads it from stdin).
 
     Every file that it names must exist or be marked as new. Each step is then done in a git worktree and checked separately.
     With --apply never it is only planned.
@@ -433,7 +433,7 @@ def plan_command(request: str, **options: Any) -> int:
 
 @cli_command(
     "review",
-    "Have a change reviewed by several agents, and their findings checked.",
+    "Review a change with several agents, and check their findings.",
     "helmsman job review --agent codex --agent claude --base main",
     "helmsman job review --fail-on P1",
 )
@@ -451,7 +451,7 @@ def plan_command(request: str, **options: Any) -> int:
 def review_command(
     request: str | None, base: str | None, commit: str | None, fail_on: str | None, **options: Any
 ) -> int:
-    """Have a change reviewed; REQUEST says what to look at, and can be left out.
+    """Review a change; REQUEST says what to look at, and can be left out.
 
     Each finding of several agents is reported once, and another look tries to refute those of P0 and P1. Helmsman itself
     checks that they are about lines of that change, and that nothing was changed.
