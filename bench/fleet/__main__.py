@@ -58,29 +58,29 @@ async def remarks(client: FleetClient, task_id: str) -> list[tuple[str, float, f
     return found
 
 
-def _door(url: str, count: int) -> subprocess.Popen[bytes]:
+def _client(url: str, count: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-m", "bench.fleet.client", url, str(count)], **_PIPES)
 
 
 async def enqueueing(url: str, count: int) -> dict[str, Any]:
     """Run three clients concurrently, each in a process."""
-    doors = [_door(url, count // 3) for _ in range(3)]
-    for door in doors:
-        assert door.stdout is not None
-        assert door.stdout.readline() == b"ready\n"
+    clients = [_client(url, count // 3) for _ in range(3)]
+    for client in clients:
+        assert client.stdout is not None
+        assert client.stdout.readline() == b"ready\n"
     began = time.monotonic()
-    for door in doors:
-        assert door.stdin is not None
-        door.stdin.write(b"go\n")
-        door.stdin.flush()
-    for door in doors:
-        assert door.stdout is not None
-        assert door.stdout.readline() == b"done\n"
+    for client in clients:
+        assert client.stdin is not None
+        client.stdin.write(b"go\n")
+        client.stdin.flush()
+    for client in clients:
+        assert client.stdout is not None
+        assert client.stdout.readline() == b"done\n"
     took = time.monotonic() - began
-    for door in doors:
-        door.communicate()
-        assert door.returncode == 0
-    return {"enqueue per second, three doors": round(count / took)}
+    for client in clients:
+        client.communicate()
+        assert client.returncode == 0
+    return {"enqueue per second, three clients": round(count / took)}
 
 
 async def listing(url: str) -> dict[str, Any]:

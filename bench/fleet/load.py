@@ -87,7 +87,7 @@ async def measure(url: str, folder: Path, settled: float, seconds: float) -> dic
             async with rates(url, seconds) as talking:
                 pass
             busy = connections(url, "^helmsman worker") / MACHINES
-            door = connections(url, "^helmsman door")
+            per_client = connections(url, "^helmsman client")
             for task in tasks:
                 await client.until(task.id, lambda task: not task.is_running, timeout=60)
     return {
@@ -95,7 +95,7 @@ async def measure(url: str, folder: Path, settled: float, seconds: float) -> dic
         "idle processor ms a second per worker": round(idle["cpu"] / MACHINES * 1000, 2),
         "connections per idle worker": workers,
         "connections per busy worker": busy,
-        "connections per door": door,
+        "connections per client": per_client,
         "statements a second per talking task": round((talking["statements"] - idle["statements"]) / TALKING, 1),
         "processor ms a second per talking task": round((talking["cpu"] - idle["cpu"]) / TALKING * 1000, 2),
         "kB written a second per talking task": round((talking["kB"] - idle["kB"]) / TALKING, 1),

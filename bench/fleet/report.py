@@ -15,13 +15,13 @@ from helmsman import __version__
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-MACHINES, TALKING, DOORS = 100, 400, 100
+MACHINES, TALKING, CLIENTS = 100, 400, 100
 _ROOM = 1.5
 """Safety factor on requirements."""
 _PAGE = Template(Path(__file__).with_name("page.md").read_text(encoding="utf-8"))
 _ROWS = (
     ("enqueue to start, four machines", "start", "< 500 ms", 500),
-    ("event to door", "event", "< 300 ms", 300),
+    ("event to client", "event", "< 300 ms", 300),
     ("answer to worker", "answer", "< 100 ms", 100),
     ("cancel begins", "cancel begins", "< 1 s", 1000),
     ("50 of 10,000 queued, listed", "list 50 of 10,000 queued", "< 50 ms", 50),
@@ -29,7 +29,7 @@ _ROWS = (
 
 
 def as_page(found: Mapping[str, Any], load: float) -> str:
-    took, rate = found["takeover in leases"], found["enqueue per second, three doors"]
+    took, rate = found["takeover in leases"], found["enqueue per second, three clients"]
     growth = found["tasks of 0.5 s a second, by machines"]
     costs = {
         "idle_statements": found["idle statements a second per worker"],
@@ -39,7 +39,7 @@ def as_page(found: Mapping[str, Any], load: float) -> str:
         "talk_kb": found["kB written a second per talking task"],
         "idle_connections": found["connections per idle worker"],
         "busy_connections": found["connections per busy worker"],
-        "door_connections": found["connections per door"],
+        "client_connections": found["connections per client"],
     }
     return _PAGE.substitute(
         costs,
@@ -72,13 +72,13 @@ def _met(is_so: bool) -> str:
 
 def _hundred(costs: Mapping[str, float]) -> dict[str, Any]:
     """Extrapolate the costs to a large fleet."""
-    connections = MACHINES * costs["busy_connections"] + DOORS * costs["door_connections"]
+    connections = MACHINES * costs["busy_connections"] + CLIENTS * costs["client_connections"]
     processors = (MACHINES * costs["idle_cpu"] + TALKING * costs["talk_cpu"]) / 1000
     megabytes = TALKING * costs["talk_kb"] / 1024
     return {
         "machines": MACHINES,
         "talking": TALKING,
-        "doors": DOORS,
+        "clients": CLIENTS,
         "all_idle": f"{MACHINES * costs['idle_statements']:.0f}",
         "all_talk": f"{TALKING * costs['talk_statements']:.0f}",
         "all_cpu": f"{processors:.1f}",

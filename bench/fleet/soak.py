@@ -1,10 +1,10 @@
-"""`python -m bench.fleet.soak`: a fleet on real Codex, with machines, engines, hubs, doors and Postgres killed or stopped at
-random.
+"""`python -m bench.fleet.soak`: a fleet on real Codex, with machines, engines, hubs, clients and Postgres killed or stopped
+at random.
 
 Every task's command writes into a journal outside of the database when it begins, and every 0.1 s that it lives. At the end:
 `lost`: acknowledged, and not ended; `twice`: two processes worked on a task at once, or one key has two tasks; `untrue`: the
-result is not what the agent said, or a door said something else of it. Prints its seed first. Ends with 1 if any of these is
-not 0.
+result is not what the agent said, or a client said something else of it. Prints its seed first. Ends with 1 if any of these
+is not 0.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _FAULTS = (
     "kill machine and engine",
     "kill hub",
     "stop hub",
-    "kill door",
+    "kill client",
     "restart postgres",
     "stop postgres",
 )
@@ -111,8 +111,8 @@ class Laptop:
         self._repository = repository
         self.state_dir = Path(home.env["HELMSMAN_STATE_DIR"])
         self._env = {**home.env, "HELMSMAN_FLEET_URL": url, "HELMSMAN_DETACH": "1"}
-        self._log = home.home / "door.log"
-        self.door: subprocess.Popen[bytes] | None = None
+        self._log = home.home / "client.log"
+        self.client: subprocess.Popen[bytes] | None = None
         self.asked: set[int] = set()
         """Tasks that the client was asked for and has not acknowledged."""
 
@@ -123,17 +123,17 @@ class Laptop:
 
     def end(self) -> None:
         self.signal_hub(signal.SIGCONT)
-        if self.door is not None:
-            self.door.kill()
-            self.door.wait()
+        if self.client is not None:
+            self.client.kill()
+            self.client.wait()
         self.signal_hub(signal.SIGTERM)
 
     def ask(self, number: int) -> None:
         self.asked.add(number)
-        if self.door is not None and self.door.stdin is not None:
+        if self.client is not None and self.client.stdin is not None:
             with suppress(OSError):  # it was killed just now
-                self.door.stdin.write(f"{number}\n".encode())
-                self.door.stdin.flush()
+                self.client.stdin.write(f"{number}\n".encode())
+                self.client.stdin.flush()
 
     def _open(self) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "bench.fleet.soak_client", str(self._repository)]
@@ -143,11 +143,11 @@ class Laptop:
             )
 
     async def serve(self, hear: Callable[[dict[str, Any]], None], again: Callable[[set[int]], None]) -> None:
-        """Doors, one after another. What one did not acknowledge is asked for again: the key of a task is its number."""
+        """Run clients in turn. What one did not acknowledge is requested again: the key of a task is its number."""
         while True:
-            self.door = self._open()
-            assert self.door.stdout is not None
-            while line := await anyio.to_thread.run_sync(self.door.stdout.readline, abandon_on_cancel=True):
+            self.client = self._open()
+            assert self.client.stdout is not None
+            while line := await anyio.to_thread.run_sync(self.client.stdout.readline, abandon_on_cancel=True):
                 told = json.loads(line)
                 if "task" in told:
                     self.asked.discard(told["number"])
@@ -155,7 +155,7 @@ class Laptop:
                     self.asked.discard(told["number"])
                     again({told["number"]})
                 hear(told)
-            await anyio.to_thread.run_sync(self.door.wait)
+            await anyio.to_thread.run_sync(self.client.wait)
             left, self.asked = self.asked, set()
             again(left)
 
@@ -280,9 +280,9 @@ class Soak:
                     laptop.signal_hub(signal.SIGSTOP)
                     await anyio.sleep(self.random.uniform(1, 2 * LEASE))
                     laptop.signal_hub(signal.SIGCONT)
-                case "kill door":
-                    if laptop.door is not None:
-                        laptop.door.kill()
+                case "kill client":
+                    if laptop.client is not None:
+                        laptop.client.kill()
                 case "kill machine":
                     machine.signal(signal.SIGKILL)
                 case "end machine":
@@ -329,7 +329,7 @@ class Soak:
                 for status, result, failure in self.said.get(numbers[task_id], ()):
                     if (status == "done", result) != (task.status == "completed", task.result):
                         told = f"{status} ({result or failure})"
-                        untrue.append(f"{task_id} is {task.status} ({task.result}), a door says {told}")
+                        untrue.append(f"{task_id} is {task.status} ({task.result}), a client says {told}")
         spans: dict[str, dict[str, tuple[float, float]]] = {}
         for line in self.journal.read_text(encoding="ascii").splitlines():
             number, pid, at = line.split()
@@ -349,8 +349,8 @@ class Soak:
             "failures": dict(failures),
             "faults": dict(self.faults),
             "ends of workers, by exit code": dict(exits),
-            "ends that doors were told": sum(map(len, self.said.values())),
-            "refused at doors": dict(self.refused),
+            "ends that clients were told": sum(map(len, self.said.values())),
+            "refused at clients": dict(self.refused),
             "lost": lost,
             "twice at once": twice,
             "untrue": untrue,
@@ -370,7 +370,7 @@ def report(found: Mapping[str, Any], minutes: float, seed: int) -> str:
         **{name: value for name, value in counted.items() if name != "seconds"},
         **{
             name: ", ".join(f"{count} {key}" for key, count in sorted(found[name].items(), key=str)) or "none"
-            for name in ("statuses", "faults", "ends of workers, by exit code", "refused at doors")
+            for name in ("statuses", "faults", "ends of workers, by exit code", "refused at clients")
         },
         **{name: f"**{len(found[name])}**" for name in _NONE},
     }

@@ -1,4 +1,4 @@
-"""Door of a machine that runs none of a fleet's work, in a process of its own, for the soak to kill.
+"""Client of a machine that runs none of a fleet's work, in a process of its own, for the soak to kill.
 
     python -m bench.fleet.soak_client DIRECTORY
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 BETWEEN_ENGINE_KILLS: Final = (12.0, 40.0)
 BETWEEN_HUB_KILLS: Final = (4.0, 20.0)
 BETWEEN_HUB_STOPS: Final = (20.0, 45.0)
-BETWEEN_DOOR_KILLS: Final = (8.0, 25.0)
+BETWEEN_CLIENT_KILLS: Final = (8.0, 25.0)
 BETWEEN_PORT_KILLS: Final = (20.0, 60.0)
 STOPPED: Final = (1.0, 10.0)
 """Seconds for which a hub is stopped."""
@@ -102,7 +102,7 @@ async def stop_hubs(state_dir: Path, books: Books, random: Random) -> None:
 async def kill_clients(clients: Sequence[Pipes], books: Books, random: Random) -> None:
     """Now and then, kill the pipe of one client."""
     while True:
-        await anyio.sleep(random.uniform(*BETWEEN_DOOR_KILLS))
+        await anyio.sleep(random.uniform(*BETWEEN_CLIENT_KILLS))
         pipes = random.choice(clients)
         for pid in tuple(pipes.open):
             pipes.kill(pid)

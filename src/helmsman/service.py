@@ -77,7 +77,7 @@ class HelmsmanService(Steering):
 
     async def __aenter__(self) -> Self:
         require_asyncio()
-        if self.settings.fleet_url is not None and (self._is_door or self._is_alone):
+        if self.settings.fleet_url is not None and (self._is_client or self._is_alone):
             if self._shared.open_fleet is None:
                 raise InvalidSetting(
                     "A fleet is reached through the hub, and this Helmsman does without (HELMSMAN_DETACH=0, --bound, "

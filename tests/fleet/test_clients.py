@@ -1,4 +1,4 @@
-"""A fleet through the doors of a machine that runs none of its work: library, command line and MCP, each by its own hub."""
+"""A fleet through the front ends of a machine that runs no work: library, command line and MCP, each by its own hub."""
 
 from __future__ import annotations
 
@@ -129,8 +129,8 @@ async def test_where_and_when_is_said_only_where_there_is_a_fleet(tmp_path: Path
 
 
 def test_no_program_without_a_fleet_imports_its_modules() -> None:
-    doors = ("service", "cli.app", "cli.hub_process", "cli.rendering", "httpd.programs", "mcp.server", "web.api")
-    look = f"import sys, {', '.join(f'helmsman.{one}' for one in doors)}; print(*sys.modules)"
+    front_ends = ("service", "cli.app", "cli.hub_process", "cli.rendering", "httpd.programs", "mcp.server", "web.api")
+    look = f"import sys, {', '.join(f'helmsman.{one}' for one in front_ends)}; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, timeout=SECONDS, check=True)
     fleets = ("helmsman.fleet", "psycopg")
     assert [one for one in done.stdout.split() if one.startswith(fleets)] == []

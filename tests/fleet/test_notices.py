@@ -117,7 +117,7 @@ async def test_a_notice_is_sent_by_one_machine_and_once_more_by_another_if_that_
 async def test_a_question_and_an_end_are_reported_once_though_the_machine_that_asked_is_gone(
     fleet: Fleet, model: ScriptedModel, tmp_path: Path
 ) -> None:
-    """Two machines have the recipient that the laptop has. The laptop's hub ends with its door."""
+    """Two machines have the recipient that the laptop has. The laptop's hub ends with its client."""
     heard = tmp_path / "heard"
     heard.touch()
     tell = tmp_path / "tell.py"

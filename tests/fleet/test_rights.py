@@ -59,7 +59,7 @@ def fleet_url(own_postgres: Postgres) -> Iterator[str]:
 
 
 @pytest.mark.rare
-async def test_workers_and_doors_need_no_more_than_the_documented_rights_and_a_certificate_that_they_check(
+async def test_workers_and_clients_need_no_more_than_the_documented_rights_and_a_certificate_that_they_check(
     own_postgres: Postgres, fleet: Fleet, model: ScriptedModel
 ) -> None:
     model.on("work", run("true"), say("done"))

@@ -95,7 +95,7 @@ async def test_each_run_is_begun_once_though_one_of_two_machines_is_killed(fleet
     assert sorted(begun) == sorted(task for (task,) in rows(fleet, "select id from helmsman.queue"))
 
 
-async def test_a_schedule_of_a_fleet_is_seen_to_from_any_door_beside_those_of_the_machine(
+async def test_a_schedule_of_a_fleet_is_seen_to_from_any_client_beside_those_of_the_machine(
     fleet: Fleet, model: ScriptedModel
 ) -> None:
     await fleet.worker("one")

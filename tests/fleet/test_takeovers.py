@@ -50,17 +50,17 @@ async def asked_of(fleet: Fleet, *, but: AskedInFleet | None = None) -> AskedInF
             await anyio.sleep(0.05)
 
 
-async def test_a_question_dies_with_its_machine_in_every_door_and_is_asked_and_answered_once_by_the_next(
+async def test_a_question_dies_with_its_machine_in_every_client_and_is_asked_and_answered_once_by_the_next(
     fleet: Fleet, model: ScriptedModel, journal: Journal
 ) -> None:
     model.on("work", run(journal.command("a", 0.2)), say("never"))
     model.on("lost in the middle", run(journal.command("a", 0.2)), say("done"))
     one = await fleet.worker("one", "--capacity", "1")
     roots = [str(journal.path.parent)]
-    doors = [client_env(fleet, name) for name in ("laptop", "desktop")]
+    clients = [client_env(fleet, name) for name in ("laptop", "desktop")]
     async with (
-        Helmsman(load_settings({}, doors[0], fleet.directory), env=doors[0]) as here,
-        Helmsman(load_settings({}, doors[1], fleet.directory), env=doors[1]) as there,
+        Helmsman(load_settings({}, clients[0], fleet.directory), env=clients[0]) as here,
+        Helmsman(load_settings({}, clients[1], fleet.directory), env=clients[1]) as there,
     ):
         session = await here.start(
             "work", cwd=fleet.directory, writable_roots=roots, placement=Placement(on_machine_loss="continue"), **ASKING
@@ -299,7 +299,7 @@ async def test_a_bundle_whose_base_a_machine_has_not_is_refused_in_words_and_not
     fleet: Fleet, model: ScriptedModel, tmp_path: Path
 ) -> None:
     (fleet.directory / "unfinished").write_text("not committed\n", encoding="utf-8")
-    with packing(fleet.directory, tmp_path / "door", Limits(total=16 * MB, file=MB)) as packer:
+    with packing(fleet.directory, tmp_path / "client", Limits(total=16 * MB, file=MB)) as packer:
         tree, parts = packer.pack(packer.candidates())  # as if the machine had all that was committed
         bundles = {WORKSPACE: ({"tree": pack(tree)}, Pieces(parts.bundle))}
         task = await fleet.start("work", options=FULL, bundles=bundles)

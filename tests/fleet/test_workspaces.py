@@ -1,4 +1,4 @@
-"""A session of a fleet works on the tree of the door that began it, wherever it runs, and what became of that comes back."""
+"""A session of a fleet works on the tree of the client that began it, wherever it runs, and its changes come back."""
 
 from __future__ import annotations
 

@@ -497,41 +497,41 @@ _SHOWN_TASKS, _SHOWN_CHARS = 100, 120
 class _BackendTasks(LocalTasks):
     """Tasks that are turns of sessions. New tasks run in the fleet; existing tasks are looked up where they are."""
 
-    def __init__(self, door: FleetBackend, own: HelmsmanService) -> None:
+    def __init__(self, backend: FleetBackend, own: HelmsmanService) -> None:
         super().__init__(own)
-        self._door = door
+        self._backend = backend
 
     async def run(self, instruction: str, **options: Any) -> str:
-        return str((await self._door.start(instruction, **options)).task_id)
+        return str((await self._backend.start(instruction, **options)).task_id)
 
     async def follow_up(self, session_id: str, message: str, **options: Any) -> str:
         if not is_fleets(session_id):
             return await super().follow_up(session_id, message, **options)
-        return str((await self._door.say(session_id, message, **options)).task_id)
+        return str((await self._backend.say(session_id, message, **options)).task_id)
 
     async def now(self, task: Task) -> Task:
-        return await super().now(task) if task.origin != "fleet" else await self._door.task(task.id)
+        return await super().now(task) if task.origin != "fleet" else await self._backend.task(task.id)
 
     def session_of(self, task: Task) -> Session | None:
         if task.origin != "fleet":
             return super().session_of(task)
-        session = self._door.link.sessions.get(task.session_id or "")
+        session = self._backend.link.sessions.get(task.session_id or "")
         return session if session is not None and session.state.is_running else None
 
     async def follow(self, task: Task) -> Session | None:
         if task.origin != "fleet":
             return await super().follow(task)
-        session = await self._door.session(str(task.session_id))
+        session = await self._backend.session(str(task.session_id))
         return session if session.state.is_running and session.task_ids[-1] == task.id else None
 
 
 class FleetTasks(Tasks):
     """Tasks of the fleet, of this machine, and in the cloud."""
 
-    def __init__(self, door: FleetBackend, own: HelmsmanService) -> None:
+    def __init__(self, backend: FleetBackend, own: HelmsmanService) -> None:
         super().__init__(cast("Steering", own), env=own.environment)
-        self.local = _BackendTasks(door, own)
-        self._client = door.link.client
+        self.local = _BackendTasks(backend, own)
+        self._client = backend.link.client
 
     async def find(self, reference: str) -> Task:
         task = None if reference.startswith(("T-local-", "T-cloud-")) else await self._client.find(reference)
@@ -614,16 +614,16 @@ class FleetTasks(Tasks):
 class _BackendChanges(Changes):
     """Changes of sessions, local or in the fleet."""
 
-    def __init__(self, door: FleetBackend, own: HelmsmanService, tasks: Tasks) -> None:
+    def __init__(self, backend: FleetBackend, own: HelmsmanService, tasks: Tasks) -> None:
         super().__init__(own, tasks)
-        self._door = door
+        self._backend = backend
 
     async def _changed(self, session_id: str) -> SessionDiff:
         if not is_fleets(session_id):
             return await super()._changed(session_id)
-        session = await self._door.session(session_id)
+        session = await self._backend.session(session_id)
         try:
-            found = await self._door.trees.brought_back(lane_of(session.id), session.directory)
+            found = await self._backend.trees.brought_back(lane_of(session.id), session.directory)
         except InvalidInput as error:  # the repository is not here
             log.info("of session %s only its edits are shown: %s", session.id, error)
             found = None
@@ -639,8 +639,8 @@ class _BackendChanges(Changes):
 
     async def _last_edits(self, session: Session) -> str:
         """Return the diff of the last turn that changed files, as its agent reported it."""
-        for task in reversed(await self._door.link.client.of_session(session.id)):
-            if (patch := (await self._door.link.client.outcome(task.id)).diff) is not None:
+        for task in reversed(await self._backend.link.client.of_session(session.id)):
+            if (patch := (await self._backend.link.client.outcome(task.id)).diff) is not None:
                 return patch
         return session.state.diff or ""
 
@@ -657,11 +657,11 @@ class _BackendChanges(Changes):
             return await super().apply(session_id, allow_dirty=allow_dirty, digest=digest, viewer=viewer, only=only)
         if only is not None:
             raise InvalidInput("Changes of a fleet's session are applied as a whole.", parameter="only")
-        session = await self._door.session(session_id)
+        session = await self._backend.session(session_id)
         refuse_foreign(session.id, session.opened_by, self._helm.settings, "apply its changes")
         if session.state.is_running:
             raise SessionBusy(f"Session {session_id} is still at work. Nothing was touched. Wait for it.")
-        found = await self._door.trees.brought_back(lane_of(session.id), session.directory)
+        found = await self._backend.trees.brought_back(lane_of(session.id), session.directory)
         if found is None:
             raise InvalidInput(
                 f"Session {session_id} works in a directory of its machine, {session.directory}. What it changed is there.",
@@ -692,14 +692,14 @@ def _of_this_machine(session_id: str) -> str:
 class _BackendUsage(UsageReports):
     """Usage of this machine and of the fleet."""
 
-    def __init__(self, door: FleetBackend, own: HelmsmanService, tasks: Tasks) -> None:
+    def __init__(self, backend: FleetBackend, own: HelmsmanService, tasks: Tasks) -> None:
         super().__init__(own, tasks.prices)
-        self._door = door
+        self._backend = backend
 
     async def _tasks(self) -> Sequence[TurnUsage]:
         return [
             *await super()._tasks(),
-            *await self._door.link.client.database.tasks(lambda tasks: tasks.turn_usages()),
+            *await self._backend.link.client.database.tasks(lambda tasks: tasks.turn_usages()),
         ]
 
 
@@ -708,38 +708,38 @@ class _BackendSchedules(Schedules):
 
     prefix = FLEETS
 
-    def __init__(self, own: Steering, door: FleetBackend) -> None:
-        super().__init__(own, BothSchedules(own.schedules, FleetSchedules(door.link.client.database.store)))
-        self._door = door
+    def __init__(self, own: Steering, backend: FleetBackend) -> None:
+        super().__init__(own, BothSchedules(own.schedules, FleetSchedules(backend.link.client.database.store)))
+        self._backend = backend
 
     async def _policy(self, options: SessionOptions) -> dict[str, Any]:
         """Return the client's metadata for the schedule's runs. The machines that run it apply their own policies."""
-        return await self._door.policy(options.agent, None if options.cwd is None else str(options.cwd))
+        return await self._backend.policy(options.agent, None if options.cwd is None else str(options.cwd))
 
 
 class _BackendBudgets(Budgets):
     """Budgets of this machine, for its own work, and those of the fleet."""
 
-    def __init__(self, door: FleetBackend, own: HelmsmanService, tasks: Tasks) -> None:
+    def __init__(self, backend: FleetBackend, own: HelmsmanService, tasks: Tasks) -> None:
         super().__init__(own, own.extras.usage, tasks.prices)
-        self._door = door
+        self._backend = backend
 
     async def states(self, directory: str | Path | None = None) -> tuple[BudgetState, ...]:
         place = None if directory is None else str(directory)
         project = await anyio.to_thread.run_sync(projects(self._helm.settings.state_dir), place)
-        fleets = await states_of_fleet(self._door.link.client.database, project)
+        fleets = await states_of_fleet(self._backend.link.client.database, project)
         return *await super().states(directory), *fleets
 
 
 class _BackendNotices(Notices):
     """Notices about tasks of this machine, and about fleet tasks to the recipients of this machine."""
 
-    def __init__(self, door: FleetBackend, own: HelmsmanService) -> None:
+    def __init__(self, backend: FleetBackend, own: HelmsmanService) -> None:
         super().__init__(own)
-        self._door = door
+        self._backend = backend
 
     async def log(self, limit: int = 50) -> Sequence[Delivery]:
-        fleets = self.within_roots(await self._door.post.log(limit))
+        fleets = self.within_roots(await self._backend.post.log(limit))
         both = (*await super().log(limit), *fleets)
         return sorted(both, key=lambda one: one.created_at, reverse=True)[:limit]
 
@@ -747,13 +747,13 @@ class _BackendNotices(Notices):
 class FleetExtras(Extras):
     """Extras of this machine, extended by the sessions of a fleet."""
 
-    def __init__(self, door: FleetBackend, own: HelmsmanService, tasks: FleetTasks) -> None:
+    def __init__(self, backend: FleetBackend, own: HelmsmanService, tasks: FleetTasks) -> None:
         super().__init__(own, tasks)
-        self._door = door
+        self._backend = backend
         self._own = own
 
     async def fleet(self) -> Mapping[str, Any] | None:
-        link = self._door.link
+        link = self._backend.link
         tasks = [
             {
                 "taskId": task.id,
@@ -771,8 +771,8 @@ class FleetExtras(Extras):
             "tasks": tasks,
         }
 
-    schedules = cached_property(lambda self: _BackendSchedules(cast("Steering", self._own), self._door))
-    budgets = cached_property(lambda self: _BackendBudgets(self._door, self._own, self._tasks))
-    notices = cached_property(lambda self: _BackendNotices(self._door, self._own))
-    changes = cached_property(lambda self: _BackendChanges(self._door, self._own, self._tasks))
-    usage = cached_property(lambda self: _BackendUsage(self._door, self._own, self._tasks))
+    schedules = cached_property(lambda self: _BackendSchedules(cast("Steering", self._own), self._backend))
+    budgets = cached_property(lambda self: _BackendBudgets(self._backend, self._own, self._tasks))
+    notices = cached_property(lambda self: _BackendNotices(self._backend, self._own))
+    changes = cached_property(lambda self: _BackendChanges(self._backend, self._own, self._tasks))
+    usage = cached_property(lambda self: _BackendUsage(self._backend, self._own, self._tasks))

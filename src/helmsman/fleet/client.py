@@ -33,7 +33,7 @@ from helmsman.fleet.database import FleetDatabase
 from helmsman.fleet.queue import enter_task
 from helmsman.fleet.schema import require_schema
 from helmsman.fleet.values import (
-    DOORS,
+    CLIENTS,
     WORKERS,
     AskedInFleet,
     FleetDraft,
@@ -78,7 +78,7 @@ class FleetClient:
     """Use it as an async context manager."""
 
     def __init__(self, url: str) -> None:
-        self.database = FleetDatabase(url, name="helmsman door")
+        self.database = FleetDatabase(url, name="helmsman client")
         self._changed: dict[str, anyio.Event] = {}
         self._any_changed = anyio.Event()
         self._exit = AsyncExitStack()
@@ -118,7 +118,7 @@ class FleetClient:
         task_id, alias = new_fleet_task(draft.instruction)
         row = await self.database.soon(lambda: self._enter(draft, task_id, alias))
         if row is not None:
-            await self.database.notify((DOORS, task_id), (WORKERS, row["queue"]))
+            await self.database.notify((CLIENTS, task_id), (WORKERS, row["queue"]))
         return await self.with_key(draft) or await self.get(task_id)
 
     async def with_key(self, draft: FleetDraft) -> Task | None:
@@ -355,7 +355,7 @@ class FleetClient:
     async def _listen(self) -> None:
         while True:
             with suppress(psycopg.Error):
-                async with self.database.listening(DOORS) as payloads:
+                async with self.database.listening(CLIENTS) as payloads:
                     self._wake_all()  # wake callers for notifications sent before this connection listened
                     self._listening.set()
                     async for payload in payloads:

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 _CONNECT_SECONDS: Final = 5
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 """Between two tries: who waits for the database has it soon after it is back."""
-_DOOR_SECONDS: Final = 5.0
+_CLIENT_SECONDS: Final = 5.0
 """Time for which a client's call retries before it fails because the database cannot be reached."""
 _UNUSED_SECONDS: Final = 20.0
 _TELL_SECONDS: Final = 1.0
@@ -135,7 +135,7 @@ class FleetDatabase:
             FleetUnavailable: It stays away.
             FleetNotReady: The database is not set up.
         """
-        until = time.monotonic() + _DOOR_SECONDS
+        until = time.monotonic() + _CLIENT_SECONDS
         pause = _SHORTEST_PAUSE
         while True:
             try:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _OLDEST_POSTGRES: Final = 140000
 _CLOCK_SECONDS: Final = 5.0
 _ROOM: Final = 40
-"""A Postgres with fewer connections is full with two workers and some doors."""
+"""A Postgres with fewer connections is full with two workers and some clients."""
 _FULL: Final = 0.8
 _LONG_MINUTES: Final = 5.0
 """A task that waits longer for a machine with free capacity is worth a warning."""

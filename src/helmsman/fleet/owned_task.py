@@ -14,7 +14,7 @@ from psycopg.types.json import Json
 
 from helmsman.base.redaction import redact_value
 from helmsman.base.structs import pack
-from helmsman.fleet.values import DOORS, clean_text, jsonb, session_id_of
+from helmsman.fleet.values import CLIENTS, clean_text, jsonb, session_id_of
 from helmsman.model.events import Failure, TurnEnded
 from helmsman.store.log import NewEvent
 from helmsman.store.upkeep import RETENTION
@@ -213,7 +213,7 @@ class OwnedTask:
         if row is None or not row["owned"]:
             raise NotOwner(self.id)
         if often:
-            await self.database.notify((DOORS, self.id))
+            await self.database.notify((CLIENTS, self.id))
         return row
 
     async def update(self, **changes: Any) -> None:

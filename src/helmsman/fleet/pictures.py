@@ -1,4 +1,4 @@
-"""Images that a door shows to an agent of a fleet: small ones travel with their task."""
+"""Images that a client shows to an agent of a fleet: small ones travel with their task."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ import anyio
 
 from helmsman.base.redaction import RedactedStream
 from helmsman.base.structs import replace
-from helmsman.fleet.values import DOORS
+from helmsman.fleet.values import CLIENTS
 from helmsman.model.codec import encode
 from helmsman.model.events import (
     ItemDelta,
@@ -109,7 +109,10 @@ class EventPump:
             written, self._written = self._written, {}
             await database.notify(
                 *(
-                    (DOORS, f"{self._owned.id} {encode(replace(delta, text=delta.text[start : start + _TEXT_CHARS]))}")
+                    (
+                        CLIENTS,
+                        f"{self._owned.id} {encode(replace(delta, text=delta.text[start : start + _TEXT_CHARS]))}",
+                    )
                     for delta in written.values()
                     for start in range(0, len(delta.text), _TEXT_CHARS)
                 )

@@ -13,7 +13,7 @@ import anyio.to_thread
 
 from helmsman.fleet.queue import ENQUEUE, enqueue_values
 from helmsman.fleet.values import (
-    DOORS,
+    CLIENTS,
     MAX_COST,
     OPTIONS,
     PLACE,
@@ -77,7 +77,7 @@ class _RunQueue:
                 return task, False
             if also is not None:
                 also(connection, task)
-            connection.execute("select pg_notify(?, ?), pg_notify(?, ?)", (DOORS, task_id, WORKERS, values["queue"]))
+            connection.execute("select pg_notify(?, ?), pg_notify(?, ?)", (CLIENTS, task_id, WORKERS, values["queue"]))
             return task, True
 
         return self._store.write(work)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from helmsman.fleet.doctor import FleetCheck
 
 _OWNER: Final = (
-    "This database cannot be made a fleet's. Set the fleet up with the owner of the database; workers and doors need less "
+    "This database cannot be made a fleet's. Set the fleet up with the owner of the database; workers and clients need less "
     "(docs/fleet.md)."
 )
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from helmsman.tasks.model import Task
 
 
-DOORS: Final = "helmsman_fleet"
+CLIENTS: Final = "helmsman_fleet"
 """Channel that notifies clients of changed tasks. The payload is the task id."""
 WORKERS: Final = "helmsman_workers"
 """Channel that notifies workers of waiting tasks. The payload is the queue."""

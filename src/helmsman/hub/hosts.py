@@ -222,7 +222,7 @@ class SshConnector:
         """Name of the bridge in the hub there."""
         self._env = env
         self._state = state
-        self._is_for_door_of_hub = is_for_client_of_hub
+        self._is_for_client_of_hub = is_for_client_of_hub
         self._child: subprocess.Popen[bytes] | None = None
         self._errors: IO[bytes] | None = None
         self._is_known = False
@@ -237,7 +237,7 @@ class SshConnector:
     def to_state(self, state: str) -> SshConnector:
         """Return the connector to the hub of another state directory there."""
         self.close()
-        return SshConnector(self.host, self._env, state, is_for_client_of_hub=self._is_for_door_of_hub)
+        return SshConnector(self.host, self._env, state, is_for_client_of_hub=self._is_for_client_of_hub)
 
     def connection(self) -> _socket.socket:
         """Return a connection to the hub there, which is started if none runs. Any earlier connection is closed.
@@ -245,7 +245,7 @@ class SshConnector:
         Raises:
             HostFailed: It cannot be reached.
         """
-        if not self._is_for_door_of_hub and below_an_agent(os.getpid()):
+        if not self._is_for_client_of_hub and below_an_agent(os.getpid()):
             raise HostFailed("This was started by an agent of Helmsman's own, which may not have work done elsewhere.")
         self._unwelcome += 1
         if self._unwelcome > _UNWELCOME:

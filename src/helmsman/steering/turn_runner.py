@@ -149,16 +149,16 @@ class TurnRunner(Verbs, Hooks):
         agents: Iterable[Agent] = (),
         shared: Shared | None = None,
         in_place_of: str | None = None,
-        is_door: bool = True,
+        is_client: bool = True,
     ) -> None:
         """`in_place_of` is the environment fingerprint of a client that is not connected. Its requests run with what is
         available.
 
-        `is_door` is False for a second view of a client that has one already.
+        `is_client` is False for a second view of a client that has one already.
         """
         self.settings = settings if settings is not None else load_settings()
         self._in_place_of = in_place_of
-        self._is_door = shared is not None and in_place_of is None and is_door
+        self._is_client = shared is not None and in_place_of is None and is_client
         self._env = env
         self._on_question = on_question
         self._caller = current().on_behalf_of(None)
@@ -191,7 +191,7 @@ class TurnRunner(Verbs, Hooks):
         if self._is_alone:
             await self._exit.enter_async_context(self._shared)
         _ = self.engines  # they are kept for as long as we are here
-        if self._is_door:
+        if self._is_client:
             self._shared.clients.append(self)
             self.make_room()
         for note in self.settings.ignored:
@@ -201,7 +201,7 @@ class TurnRunner(Verbs, Hooks):
     async def __aexit__(self, *exc: Any) -> None:
         if not self._is_alone:
             self._shared.leave(self.__dict__.pop("engines"))
-        if self._is_door:
+        if self._is_client:
             self._shared.clients.remove(self)
         await self._exit.aclose()
 
@@ -255,7 +255,7 @@ class TurnRunner(Verbs, Hooks):
             on_question=self._on_question,
             shared=self._shared,
             in_place_of=self._in_place_of,
-            is_door=False,
+            is_client=False,
         )
 
     @property
