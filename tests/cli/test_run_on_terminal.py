@@ -81,7 +81,7 @@ async def test_what_was_always_allowed_is_not_asked_again(cli: Cli, model: Scrip
         program.press("a")
         await program.shows("This rule would be kept")
         await program.shows("git tag v1")
-        await program.shows("(y/N)")
+        await program.shows("[y/N]")
         program.press("y")
         await program.shows("• Tagged.")
         assert await program.exit_code() == 0

@@ -101,9 +101,9 @@ async def test_work_that_needs_the_environment_of_its_client_waits_for_it_says_s
 
 
 @contextmanager
-def asked_again() -> Iterator[None]:
-    """The same call, of the next hub."""
-    before = call_key.set(CallKey("call", is_repeated=True))
+def asked(*, again: bool = False) -> Iterator[None]:
+    """One call of a client, which it may repeat to the next hub."""
+    before = call_key.set(CallKey("call", is_repeated=again))
     try:
         yield
     finally:
@@ -118,10 +118,11 @@ async def test_an_answer_that_a_hub_gave_before_it_died_is_the_same_answer_and_n
         session = await helm.start("touch it", cwd=folder, sandbox="workspace-write", approval_policy="on-request")
         assert await session.wait(timeout=SECONDS)
         (question,) = session.questions
-        await helm.respond(session.id, question.id, ["approve"], by=PERSON)
+        with asked():
+            await helm.respond(session.id, question.id, ["approve"], by=PERSON)
         with pytest.raises(QuestionNotOpen):
             await helm.respond(session.id, question.id, ["approve"], by=PERSON)
-        with asked_again():
+        with asked(again=True):
             assert await helm.respond(session.id, question.id, ["approve"], by=PERSON) is session
             with pytest.raises(QuestionNotOpen):
                 await helm.respond(session.id, question.id, ["deny"], by=PERSON)

@@ -322,7 +322,7 @@ class QuestionBroker:
         offered = self._offered.get(question.id, _Rules(None, None))
         sent = (Choice(APPROVE),) if first.value == APPROVE_ALWAYS else choices
         is_proposed = first.value == APPROVE_ALWAYS and by.who == "agent"
-        shown = APPROVE if is_proposed else _shown(question, ", ".join(choice.value for choice in choices))
+        shown = answer_text(question, choices, by)
         reason = _PROPOSED if is_proposed else first.reason
         with anyio.CancelScope(
             shield=True
@@ -443,6 +443,13 @@ def _not_open(session: Session, question_id: str) -> QuestionNotOpen:
 def _is_cut_for_agents(question: Question) -> bool:
     """Return whether the status for agents contains only a part of the question's text."""
     return any(len(text) > QUESTION_CHARS for text in part_texts(question))
+
+
+def answer_text(question: Question, choices: Sequence[Choice], by: AnsweredBy) -> str:
+    """Return an answer as events and the audit log have it."""
+    if choices and choices[0].value == APPROVE_ALWAYS and by.who == "agent":
+        return APPROVE  # the rule is only proposed
+    return _shown(question, ", ".join(choice.value for choice in choices))
 
 
 def _shown(question: Question, answer: str) -> str:

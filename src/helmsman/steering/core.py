@@ -41,6 +41,7 @@ from helmsman.model.events import (
     MessageUnqueued,
     OptionsChanged,
     OwnerChanged,
+    QuestionAsked,
     SteerFailed,
     SteerRequested,
     WorktreeAssigned,
@@ -57,6 +58,8 @@ from helmsman.model.inputs import (
     turn_request,
 )
 from helmsman.model.options import LIST_LIMIT
+from helmsman.model.questions import read_answers
+from helmsman.sessions.question_broker import answer_text
 from helmsman.sessions.session import QueuedTurn, Session
 from helmsman.sessions.tool_calls import runners_of
 from helmsman.steering.handing_over import hand_over
@@ -355,9 +358,7 @@ class Steering(TurnRunner):
             session.offer(runners_of(tools))
         if before is not None:
             return session  # an earlier hub, of which the same was asked, has sent it or queued it
-        if when_busy == "steer" and await self._was_intended(
-            session, SteerRequested
-        ):  # also in a turn that has ended since
+        if when_busy == "steer" and await self._may_have_steered(session):  # also in a turn that has ended since
             raise OutcomeUnknown(
                 f"A hub that has died was to put this into the turn of session {session.id}, and nobody can tell whether "
                 "it did. Look at the session before you send it again."
@@ -445,12 +446,27 @@ class Steering(TurnRunner):
             session.apply(SteerFailed(session_id=session.id, text=turn.text))
             raise
 
-    async def _was_intended(self, session: Session, kind: type[SteerRequested | AnswerGiven]) -> bool:
-        """Return whether a hub that is gone was about to do what this repeated call asks for."""
+    async def _may_have_steered(self, session: Session) -> bool:
+        """Return whether a hub that is gone was about to steer for this repeated call."""
         if not is_repeated():
             return False
         logged = (await self._loader.log_of(session.id)).events
-        return any(isinstance(event, kind) and event.call == call_name() for event in logged)
+        return any(isinstance(event, SteerRequested) and event.call == call_name() for event in logged)
+
+    async def _has_answered(self, session: Session, question_id: str, answers: Sequence[str], by: AnsweredBy) -> bool:
+        """Return whether a hub that is gone gave exactly this answer, for this repeated call."""
+        if not is_repeated():
+            return False
+        logged = (await self._loader.log_of(session.id)).events
+        asked = (event.question for event in logged if isinstance(event, QuestionAsked))
+        question = next((one for one in asked if one.id == question_id), None)
+        return question is not None and any(
+            isinstance(event, AnswerGiven)
+            and (event.question_id, event.call) == (question_id, call_name())
+            and (event.by, event.via) == (str(by), by.through)
+            and event.answer == answer_text(question, read_answers(question, answers), by)
+            for event in logged
+        )
 
     def _refuse_wider(self, session: Session) -> None:
         """Refuse if the running turn may write where this client may not: the message would act with the
@@ -532,7 +548,7 @@ class Steering(TurnRunner):
         try:
             await session.verbs.give_answer(session, question_id, answers, by, roots=self.allowed_roots)
         except QuestionNotOpen:
-            if not await self._was_intended(session, AnswerGiven):
+            if not await self._has_answered(session, question_id, answers, by):
                 raise
         return session
 
