@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
 import anyio
+import httpx2
 import pytest
+from starlette.applications import Starlette
 
 from helmsman.hub.bridge import FRAME, GREETING
+from helmsman.service import HelmsmanService
+from helmsman.web.api import api_routes
+from helmsman.web.hosts import HostRoutes
+from helmsman.web.live import Live
+from helmsman.web.login import Logins
+from helmsman.web.proof import Challenges
 from tests.hub.commands import SECONDS, done, on_terminal, whole
 from tests.hub.conftest import Place
 
@@ -18,32 +28,32 @@ pytestmark = pytest.mark.anyio
 _LIAR = """
 import os
 os.write(1, {greeting!r})
-os.read(0, 65536)
-os.write(1, {answer!r})
+for answer in {answers!r}:
+    os.read(0, 65536)
+    os.write(1, answer)
 os.read(0, 1)
 """
 
 
-def frame(data: bytes) -> bytes:
-    """What comes on the first channel."""
-    return FRAME.pack(1, len(data)) + data
+def frame(data: bytes, channel: int = 1) -> bytes:
+    return FRAME.pack(channel, len(data)) + data
 
 
 def refusal(body: bytes) -> bytes:
     return frame(b"HTTP/1.1 409 Conflict\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
 
 
-def stream(*events: bytes) -> bytes:
+def stream(*events: bytes, channel: int = 1) -> bytes:
     """A stream of events that goes on."""
     sent = b"".join(b"%x\r\n%b\r\n" % (len(event), event) for event in events)
-    return frame(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + sent)
+    return frame(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + sent, channel)
 
 
 WELCOME = b'event: welcome\ndata: {"version": "1.0", "pid": 1, "epoch": 1, "clock": 1.0}\n\n'
 
 
 class Liar:
-    """A host `liar` whose hub answers every program with the same bytes."""
+    """A host `liar` whose hub answers the requests of every program with the same bytes."""
 
     def __init__(self, place: Place, directory: Path) -> None:
         self.programs = directory / "programs"
@@ -57,8 +67,8 @@ class Liar:
             "XDG_CONFIG_HOME": str(directory / "config"),
         }
 
-    def answers(self, answer: bytes) -> None:
-        script = _LIAR.format(greeting=f"{GREETING}\t1.0\n".encode(), answer=answer)
+    def answers(self, *answers: bytes) -> None:
+        script = _LIAR.format(greeting=f"{GREETING}\t1.0\n".encode(), answers=answers)
         (self.programs / "ssh").write_text(f"#!{sys.executable} -IS\n{script}")
         (self.programs / "ssh").chmod(0o755)
 
@@ -87,12 +97,16 @@ async def test_a_terminal_gets_no_control_characters_of_another_machine(bare_pla
         frame(b"this is not HTTP\r\n\r\n"),
         refusal(b"[]"),
         refusal(b'{"stateDirectory": 7}'),
+        refusal(b'{"stateDirectory": "/another"}'),
+        refusal(b'{"stateDirectory": "\\ud800"}'),
         stream(b"event: welcome\ndata: []\n\n"),
         stream(b'event: welcome\ndata: {"epoch": 1e999}\n\n'),
         stream(WELCOME, b"event: event\ndata: nonsense\n\n"),
         stream(WELCOME, b'event: copy\ndata: {"session": 7}\n\n', b"event: result\ndata: {}\n\n"),
+        stream(WELCOME, b'event: result\ndata: {"number": "x"}\n\n', b"event: event\ndata: nonsense\n\n"),
+        stream(WELCOME) + b"this is no frame",
     ],
-    ids=range(8),
+    ids=range(12),
 )
 async def test_an_answer_that_makes_no_sense_is_an_error_of_one_line(
     bare_place: Place, liar: Liar, answer: bytes
@@ -105,3 +119,52 @@ async def test_an_answer_that_makes_no_sense_is_an_error_of_one_line(
     checked = await done(whole("config", "hosts", "check", "--json"), bare_place, liar.env)
     assert "Traceback" not in checked.stderr
     assert '"ok":false' in checked.stdout.replace(" ", "")
+
+
+@pytest.fixture
+def near_liar(bare_place: Place, liar: Liar, monkeypatch: pytest.MonkeyPatch) -> Liar:
+    """The liar is known to this process."""
+    for name, value in {**bare_place.env, **liar.env, "HELMSMAN_DETACH": "0"}.items():
+        monkeypatch.setenv(name, value)
+    return liar
+
+
+async def test_changes_that_make_no_sense_end_nothing_but_their_stream(near_liar: Liar) -> None:
+    deep = b"event: changes\ndata: " + b"[" * 50_000 + b"\n\n"
+    near_liar.answers(stream(WELCOME), stream(deep, channel=2))
+    with anyio.fail_after(SECONDS):
+        async with HelmsmanService() as helm:
+            live = Live(helm)
+            routes = HostRoutes(helm, live)
+            async with aclosing(live._messages(None)) as messages:
+                async for _ in messages:
+                    if "makes no sense" in str(routes._states()):
+                        break
+
+
+@asynccontextmanager
+async def page_on(liar: Liar, status: bytes, body: bytes) -> AsyncIterator[httpx2.AsyncClient]:
+    """A page of a dashboard whose first request for the liar gets this answer."""
+    answer = b"HTTP/1.1 %b\r\nContent-Length: %d\r\n\r\n%b" % (status, len(body), body)
+    liar.answers(stream(WELCOME), frame(answer, channel=2))
+    with anyio.fail_after(SECONDS):
+        async with HelmsmanService() as helm:
+            app = Starlette(routes=api_routes(helm, Logins(secure=False), Challenges("")))
+            transport = httpx2.ASGITransport(app)
+            async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as page:
+                yield page
+
+
+async def test_a_page_that_shows_questions_of_another_machine_is_answered_whatever_that_says(near_liar: Liar) -> None:
+    async with page_on(near_liar, b"200 OK", b'{"questions": 5}') as page:
+        answer = await page.post("/api/shown", json={"page": "one", "sessions": ["liar:1"]})
+    assert (answer.status_code, answer.json()) == (200, {"questions": []})
+
+
+@pytest.mark.parametrize(
+    ("status", "body"), [(b"401 Unauthorized", b"{}"), (b"200 OK", b'{"code": "wrong_token"}')], ids=["status", "code"]
+)
+async def test_another_machine_cannot_log_a_page_out(near_liar: Liar, status: bytes, body: bytes) -> None:
+    async with page_on(near_liar, status, body) as page:
+        answer = await page.get("/api/questions?host=liar")
+    assert (answer.status_code, answer.json()["code"]) == (502, "host_unreachable")

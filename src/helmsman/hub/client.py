@@ -227,9 +227,10 @@ class HubClient:
         program = self._id
         if isinstance(self._connector, SshConnector):
             channels = Channels(stream)
+            conversation = HubConversation(channels.connect, program, _MOST_BYTES)
             assert self._tasks is not None
-            self._tasks.start_soon(self._run_channels, channels)
-            return HubConversation(channels.connect, program, _MOST_BYTES)
+            self._tasks.start_soon(_run_channels, channels, conversation)
+            return conversation
         first, state = [stream], self._connector.state
 
         async def another() -> SocketStream:
@@ -241,12 +242,6 @@ class HubClient:
             return await SocketStream.of(connected)
 
         return HubConversation(another, program)
-
-    async def _run_channels(self, channels: Channels) -> None:
-        try:
-            await channels.run()
-        except EngineProtocolError as error:
-            log.warning("%s is left alone: %s", self._host, error)
 
     async def _welcome(self, peer: HubConversation) -> dict[str, Any] | None:
         """Return the hub's answer to our hello, or None if the hub ended first."""
@@ -686,6 +681,13 @@ class HubClient:
         call_key.set(None)  # an answer is no part of the call that found the question
         with scope:
             await ask_handler(handler, session, question, answer, give_up)
+
+
+async def _run_channels(channels: Channels, conversation: HubConversation) -> None:
+    try:
+        await channels.run()
+    except EngineProtocolError as error:
+        conversation.give_up(error)
 
 
 async def _tell(peer: HubConversation, method: str, path: str, content: Mapping[str, Any]) -> None:

@@ -121,9 +121,10 @@ class HubConversation:
             self._close(reason)
 
     def _handle(self, name: str, content: dict[str, Any], handle: Callable[[str, Mapping[str, Any]], None]) -> None:
+        number = content.get("number")
         if name != RESULT:
             handle(name, content)
-        elif (waiter := self._waiters.pop(int(content.get("number", 0)), None)) is not None:
+        elif isinstance(number, int) and (waiter := self._waiters.pop(number, None)) is not None:
             waiter.result = content
             waiter.done.set()
 

@@ -82,7 +82,11 @@ class OtherHost(NamedTuple):
             *(f"ServerAliveInterval={_ALIVE_SECONDS}", f"ServerAliveCountMax={_ALIVE_COUNT}", "LogLevel=ERROR"),
         )
         words = ("-T", *(word for option in options for word in ("-o", option)))
-        return self._ssh(env, words, ("hub", "connect", *filter(None, (os.fsencode(state).hex(),))))
+        try:
+            directory = os.fsencode(state).hex()
+        except UnicodeEncodeError as error:
+            raise HostFailed(f"{self.name} names a state directory that cannot be one.") from error
+        return self._ssh(env, words, ("hub", "connect", *filter(None, (directory,))))
 
     def terminal_command(self, arguments: Sequence[str], env: Mapping[str, str]) -> list[str]:
         """Return the command that runs Helmsman there on the terminal here."""
@@ -237,7 +241,9 @@ class SshConnector:
     def to_state(self, state: str) -> SshConnector:
         """Return the connector to the hub of another state directory there."""
         self.close()
-        return SshConnector(self.host, self._env, state, is_for_client_of_hub=self._is_for_client_of_hub)
+        there = SshConnector(self.host, self._env, state, is_for_client_of_hub=self._is_for_client_of_hub)
+        there._unwelcome = self._unwelcome  # a hub that always names another one is not followed for ever
+        return there
 
     def connection(self) -> _socket.socket:
         """Return a connection to the hub there, which is started if none runs. Any earlier connection is closed.

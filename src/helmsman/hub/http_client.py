@@ -92,12 +92,15 @@ class HttpConnection:
 
         Raises:
             OSError: The connection has ended.
-            EngineProtocolError: The other side does not speak HTTP.
+            EngineProtocolError: The other side does not speak HTTP, or has named what no request can hold.
         """
         body = content if isinstance(content, bytes) else b"" if content is None else json.dumps(content).encode()
         named = [(name.replace("_", "-"), value) for name, value in headers.items()]
         about = [("Host", "hub"), ("Content-Length", str(len(body))), ("Content-Type", "application/json"), *named]
-        request = self._state.send(h11.Request(method=method, target=target, headers=about))
+        try:
+            request = self._state.send(h11.Request(method=method, target=target, headers=about))
+        except (h11.LocalProtocolError, UnicodeEncodeError) as error:
+            raise EngineProtocolError(f"it named what no request can hold: {error}") from error
         data = self._state.send(h11.Data(data=body)) if body else b""
         await self._stream.send((request or b"") + (data or b"") + (self._state.send(h11.EndOfMessage()) or b""))
         while not isinstance(event := await self._next(), h11.Response):

@@ -56,6 +56,8 @@ _NUMBER: Final = re.compile(r"[0-9a-f]{1,64}-[0-9]{1,20}")
 _KINDS: Final = frozenset({"status", "items", "text", "question", "details", "tasks", "sessions"})
 _VERBATIM: Final = frozenset({"options", "details", "labels", "descriptions"})
 """Fields that return to the machine unchanged, so they are not sanitized. The page shows them as text."""
+_NONSENSE: Final = (TypeError, ValueError, KeyError, AttributeError, RecursionError)
+"""Errors in the use of an answer that is another than any dashboard gives."""
 _LOST: Final = "The connection is lost. Reconnecting; work continues there."
 
 
@@ -127,8 +129,11 @@ class HostRoutes:
         with anyio.move_on_after(seconds):
             try:
                 status, told = await helm.page(method, f"{quote(path)}?{query}", content)
-                return HTTPStatus(status), dict(self._told(host, json.loads(told or b"{}")))
-            except (TypeError, ValueError, KeyError, RecursionError) as error:
+                answer = dict(self._told(host, json.loads(told or b"{}")))
+                if status == HTTPStatus.UNAUTHORIZED or answer.get("code") == "wrong_token":
+                    raise ValueError("this page would ask for its own login")
+                return HTTPStatus(status), answer
+            except _NONSENSE as error:
                 log.info("%s gave an answer that makes no sense", host, exc_info=True)
                 raise _nonsense(host) from error
         if method != "GET":
@@ -174,7 +179,7 @@ class HostRoutes:
                 try:
                     _, answer = await self._answer(host, "POST", "/api/shown", "", json.dumps(part).encode())
                     told.extend(answer.get("questions", ()))
-                except HelmsmanError as error:
+                except (HelmsmanError, TypeError) as error:
                     log.debug("%s is not told what is on a screen: %s", host, error)
 
         if len(parts) == 1:
@@ -223,7 +228,7 @@ class HostRoutes:
                             self._problems.pop(name, None)
                 except HelmsmanError as error:
                     self._problems[name] = error.message
-                except (TypeError, ValueError, KeyError, AttributeError):
+                except _NONSENSE:
                     self._problems[name] = _nonsense(name).message
                 if name in self._problems:
                     await anyio.sleep(_PAUSES[min(tries, len(_PAUSES) - 1)])
