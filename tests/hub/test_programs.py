@@ -17,6 +17,7 @@ import pytest
 
 from helmsman import ClientTool, Helmsman, Question, Session, Settings, run_step
 from helmsman.base.structs import replace
+from helmsman.base.values import decoded, encoded
 from helmsman.errors import (
     EngineProtocolError,
     HelmsmanError,
@@ -504,6 +505,7 @@ _FAILING_CALLS = (
     {"verb": "list"},
     {"verb": "\ud800", "arguments": [], "named": {}},
     {"verb": "extras.__class__", "arguments": [], "named": {}},
+    {"verb": "list", "arguments": [], "named": {}, "client": {"name": "a model"}},
 )
 
 
@@ -632,6 +634,29 @@ async def test_a_program_with_too_many_calls_gets_an_error_and_its_other_calls_c
             gate.release()
     assert ended_as == ["completed"] * 1000
     assert (await helm.tasks.get(session.task_id)).status == "completed"
+
+
+async def test_a_request_that_is_repeated_while_its_call_runs_is_no_mistake(
+    helm: Helmsman, model: ScriptedModel, git_repo: Path
+) -> None:
+    gate = Gate()
+    model.on("work", say(gate, "done"))
+    session = await helm.start("work", cwd=git_repo)
+    assert session.task_id is not None
+    call = {"verb": "tasks.wait", "arguments": encoded([await helm.tasks.get(session.task_id)]), "named": {}}
+    peer = await hub_of(helm)._reached()
+    results: list[Mapping[str, Any]] = []
+
+    async def wait() -> None:
+        results.append(await peer.call(1000, call, SECONDS))
+
+    with anyio.fail_after(SECONDS):
+        async with anyio.create_task_group() as waiting:
+            waiting.start_soon(wait)
+            for _ in range(2):
+                await peer.tell("PUT", "calls/1000", call)
+            gate.release()
+    assert decoded(results[0]["value"]).status == "completed"
 
 
 async def forget_answer(client: HubClient, state_dir: Path) -> int:

@@ -38,7 +38,7 @@ from helmsman.base.clients import McpClient
 from helmsman.base.concurrency import OnceEach, background_tasks
 from helmsman.base.json_values import json_object
 from helmsman.base.processes import Process, running_process
-from helmsman.base.structs import unpack_if_valid
+from helmsman.base.structs import unpack, unpack_if_valid
 from helmsman.base.values import decoded, encoded
 from helmsman.errors import HelmsmanError, RegistryUnavailable
 from helmsman.httpd.operation_routes import problem
@@ -125,12 +125,12 @@ class ProgramRoutes:
         """Return the endpoint of a request. Its outcome, if any, is an event."""
 
         async def endpoint(request: Request) -> Response:
-            program = self._programs.get(request.path_params["program"])
-            if program is None:
-                return problem(404, "not_found", "No program with this id is registered.")
             content = json_object(await request.body() or b"{}")
             if content is None:
                 return problem(400, "invalid_input", "The body is not a JSON object.")
+            program = self._programs.get(request.path_params["program"])
+            if program is None:
+                return problem(404, "not_found", "No program with this id is registered.")
             try:
                 take(program, {**content, **request.path_params})
             except (KeyError, TypeError, ValueError) as error:
@@ -332,11 +332,11 @@ class _Program:
     # --- calls -------------------------------------------------------------------------------------------------------
 
     def begin(self, call: Mapping[str, Any]) -> None:
-        """Begin a call. Its result is an event."""
+        """Begin a call. Its result is an event. A request that is repeated on another connection begins nothing."""
         number, verb = int(call["number"]), str(call["verb"])
         nature = nature_of(verb) if verb in VERBS else READS
         if number in self._running:
-            raise ValueError(f"call {number} is under way")
+            return
         if len(self._running) >= _MOST_CALLS:
             refused = HelmsmanError(
                 f"{_MOST_CALLS} calls of this program are under way, which is the limit for one program. Wait until "
@@ -474,7 +474,7 @@ class _Program:
             target = getattr(target, name)
         arguments, named = (decoded(params[key], self._meant) for key in ("arguments", "named"))
         directory = params.get("directory")
-        client = unpack_if_valid(params.get("client"), McpClient)
+        client = None if params.get("client") is None else unpack(params["client"], McpClient)
         with self.entered(directory, client):
             return await target(*arguments, **named)
 

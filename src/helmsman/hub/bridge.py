@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import select
 import struct
+from _socket import MSG_DONTWAIT
 
 from helmsman._version import __version__
 from helmsman.hub.control import BRIDGES_PATH, Refused, events
@@ -91,6 +92,8 @@ class _Passing:
         self._channels: dict[int, _socket.socket] = {}
         self._numbers: dict[int, int] = {}
         """Numbers of the channels, by descriptor."""
+        self._newest = 0
+        """Newest channel. A request on an older one that is closed is not passed on: the client repeats it on another."""
         self._poll = select.poll()
         self._read = b""
 
@@ -133,7 +136,7 @@ class _Passing:
     def _pass_on(self, number: int, data: bytes) -> None:
         channel = self._channels.get(number)
         try:
-            if channel is None and data:
+            if channel is None and data and number > self._newest:
                 channel = self._connect(number)
             if channel is not None and data:
                 channel.sendall(data)
@@ -143,6 +146,7 @@ class _Passing:
         self._forget(number)
 
     def _connect(self, number: int) -> _socket.socket:
+        self._newest = number
         channel = connect(self._state)
         if channel is None:
             raise ConnectionResetError
@@ -152,7 +156,9 @@ class _Passing:
 
     def _pass_back(self, number: int) -> None:
         try:
-            data = self._channels[number].recv(FRAME_BYTES)
+            data = self._channels[number].recv(FRAME_BYTES, MSG_DONTWAIT)
+        except BlockingIOError:
+            return  # what was to be read came for a channel that had the same descriptor
         except OSError:
             data = b""
         _write(FRAME.pack(number, len(data)) + data)

@@ -56,6 +56,8 @@ class Channels:
         channel = self._open.get(number)
         if channel is not None and not channel.put(data):
             raise EngineProtocolError("it said more than anybody reads")
+        if not data:
+            self._open.pop(number, None)
 
     async def connect(self) -> ByteStream:
         """Return a connection to the hub there."""
