@@ -198,6 +198,24 @@ async def test_a_call_with_a_key_is_carried_out_once_also_after_the_hub_was_kill
     assert len(model.requests) == 1
 
 
+async def test_a_key_of_a_call_counts_for_its_own_session_only(place: Place, model: ScriptedModel) -> None:
+    model.otherwise(say("Done."))
+    async with place.started() as server:
+        await ping(server)
+        async with connected(place) as http:
+            begun = [
+                await http.post("/v1/sessions", json={"prompt": prompt, "workingDirectory": str(place.directory)})
+                for prompt in ("first", "second")
+            ]
+            sessions = [one.json()["sessionId"] for one in begun]
+            for session_id in sessions:
+                waited = await http.get("/v1/wait", params={"sessionIds": session_id, "timeoutSec": SECONDS})
+                assert waited.json()["status"] == "done"
+                headers = {"Idempotency-Key": "a key"}
+                stopped = await http.post(f"/v1/sessions/{session_id}/interrupt", json={}, headers=headers)
+                assert stopped.json()["sessionId"] == session_id
+
+
 @pytest.mark.parametrize(
     ("method", "path", "content", "status", "code"),
     [

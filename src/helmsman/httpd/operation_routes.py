@@ -215,7 +215,7 @@ class _Endpoint:
             return JSONResponse(json.loads(body), status, media_type=media_type)
 
         return await self._calls.once(
-            CallId(f"api {self._route.path} {key}", 1, ELSEWHERE),
+            CallId(f"api {request.url.path} {key}", 1, ELSEWHERE),
             self._route.name,
             do,
             repeatable=nature.repeat != "never",
