@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import anyio
@@ -74,7 +75,7 @@ async def test_a_sandboxed_command_with_network_access_is_refused(
         (git_repo / "go").touch()
         await client.list_tools()
         await anyio.run_process(probe, cwd=git_repo)
-        assert json.loads(await written(git_repo / "answer"))["pid"] == place.hub, "we ourselves are served"
+        assert json.loads(await written(git_repo / "answer") or "")["pid"] == place.hub, "we ourselves are served"
         for name in ("go", "ready", "answer"):
             (git_repo / name).unlink()
         network = {"sandbox_workspace_write": {"network_access": True}}
@@ -86,18 +87,34 @@ async def test_a_sandboxed_command_with_network_access_is_refused(
             (record,) = read_records(place.state_dir)
             os.kill(record.supervisor.pid, signal.SIGKILL)
         (git_repo / "go").touch()
-        answer = await written(git_repo / "answer")
+
+        async def is_over() -> bool:
+            """Whether the hub has noticed the loss of the supervisor, and ended the command with its agent."""
+            status = await client.call_tool("codex_status", {"sessionId": session_id})
+            return status.structured_content["status"] != "active"
+
+        answer = await written(git_repo / "answer", is_over)
+        if answer is None:
+            assert how == "supervisor-killed"
+            return
         if answer != "[Errno 2] No such file or directory":  # commands of a newer Codex do not see the hub's socket
             assert json.loads(answer)["code"] == "not_served"
             assert "a process was refused: it runs in a" in (place.state_dir / "hub.log").read_text()
         await client.call_tool("codex_interrupt", {"sessionId": session_id})
 
 
-async def written(path: Path) -> str:
+async def never() -> bool:
+    return False
+
+
+async def written(path: Path, is_over: Callable[[], Awaitable[bool]] = never) -> str | None:
+    """Return the content of a file once it is there; None if its writer has ended without it."""
     with anyio.fail_after(SECONDS):
         while not path.exists():
+            if await is_over():
+                break
             await anyio.sleep(0.02)
-    return path.read_text()
+    return path.read_text() if path.exists() else None
 
 
 def connected_from(program: str) -> tuple[socket.socket, subprocess.Popen[bytes]]:
