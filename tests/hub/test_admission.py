@@ -75,7 +75,7 @@ async def test_a_sandboxed_command_with_network_access_is_refused(
         (git_repo / "go").touch()
         await client.list_tools()
         await anyio.run_process(probe, cwd=git_repo)
-        assert json.loads(await written(git_repo / "answer") or "")["pid"] == place.hub, "we ourselves are served"
+        assert json.loads(await written(git_repo / "answer"))["pid"] == place.hub, "we ourselves are served"
         for name in ("go", "ready", "answer"):
             (git_repo / name).unlink()
         network = {"sandbox_workspace_write": {"network_access": True}}
@@ -91,9 +91,9 @@ async def test_a_sandboxed_command_with_network_access_is_refused(
         async def is_over() -> bool:
             """Whether the hub has noticed the loss of the supervisor, and ended the command with its agent."""
             status = await client.call_tool("codex_status", {"sessionId": session_id})
-            return status.structured_content["status"] != "active"
+            return bool(status.structured_content["status"] != "active")
 
-        answer = await written(git_repo / "answer", is_over)
+        answer = await written_unless(git_repo / "answer", is_over)
         if answer is None:
             assert how == "supervisor-killed"
             return
@@ -103,16 +103,17 @@ async def test_a_sandboxed_command_with_network_access_is_refused(
         await client.call_tool("codex_interrupt", {"sessionId": session_id})
 
 
-async def never() -> bool:
-    return False
-
-
-async def written(path: Path, is_over: Callable[[], Awaitable[bool]] = never) -> str | None:
-    """Return the content of a file once it is there; None if its writer has ended without it."""
+async def written(path: Path) -> str:
     with anyio.fail_after(SECONDS):
         while not path.exists():
-            if await is_over():
-                break
+            await anyio.sleep(0.02)
+    return path.read_text()
+
+
+async def written_unless(path: Path, is_over: Callable[[], Awaitable[bool]]) -> str | None:
+    """Return the content of a file once it is there; None if its writer has ended without it."""
+    with anyio.fail_after(SECONDS):
+        while not path.exists() and not await is_over():
             await anyio.sleep(0.02)
     return path.read_text() if path.exists() else None
 
