@@ -108,8 +108,8 @@ def any_place(
     name = request.param
     if name == "toy":
         return place
-    model.on("short", always(say("done")))
     model.on("long", always(say("begun ", model.gate(), "and ended")))
+    model.on("short", always(say("done")))  # wins: Qwen sends an unanswered "long" in one message with the next "short"
     model.otherwise(lambda _request: say("done"))
     options = SessionOptions(agent=name, cwd=git_repo, unenforced=True)
     if name == "claude":
@@ -313,8 +313,6 @@ async def test_a_session_continues_after_a_kill_in_any_state(any_place: Place, s
 
 @STATES
 async def test_a_session_continues_under_a_hub_that_takes_it_over_in_any_state(any_place: Place, state: State) -> None:
-    if any_place.options.agent == "qwen" and state in (State.RUNNING, State.ENDING):
-        pytest.skip("After a takeover in this state Qwen gives the next message no answer on the scripted model.")
     async with any_place.hub(1) as engine, anyio.create_task_group() as tasks:
         session, heard = await in_state(engine, any_place, state, tasks)
         async with any_place.hub(2, read_records(any_place.state_dir)) as other:
