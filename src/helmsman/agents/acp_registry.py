@@ -64,6 +64,7 @@ class RegisteredAgent(Value, frozen=True, kw_only=True):
         with tempfile.TemporaryDirectory() as scratch:
             # Without it, npm takes the settings of a project in a directory above, where other users may write.
             (Path(scratch) / "package.json").write_text(_PROJECT, encoding="utf-8")
+            # Pack first, then install that very file: installing by name would download again, past the checksum.
             _run(npm, "pack", f"{self.package}@{self.version}", *_QUIET, where=Path(scratch))
             (packed,) = Path(scratch).glob("*.tgz")
             digest = base64.b64encode(hashlib.sha512(packed.read_bytes()).digest()).decode()
@@ -72,6 +73,7 @@ class RegisteredAgent(Value, frozen=True, kw_only=True):
                     f"{self.package} {self.version} is not the package of the registry. It was left out."
                 )
             folder.mkdir(parents=True, exist_ok=True)
+            # As above: npm would otherwise install into a project further up.
             (folder / "package.json").write_text(_PROJECT, encoding="utf-8")
             _run(npm, "install", "--omit=dev", *_QUIET, str(packed), where=folder)
         program = folder / "node_modules" / ".bin" / self.program

@@ -99,6 +99,7 @@ class ReplayWindow:
     @property
     def start(self) -> int:
         """The offset from which the next owner has to read."""
+        # A turn with too much output is left out, so that the next owner need not read it all.
         turns = (offset for offset in self._turns.values() if self._end - offset <= REPLAYED_BYTES)
         return min(turns, default=self._end)
 
@@ -138,6 +139,7 @@ class StdioTransport:
                 for index, line in enumerate(lines):
                     message = json_object(line) or {}
                     if is_answer(message, awaited):
+                        # The rest of the batch may hold messages that came right after the answer.
                         self._early += lines[index + 1 :]
                         return message
                     self._early.append(line)
@@ -157,6 +159,7 @@ class StdioTransport:
         try:
             async for chunk in self._child.stdout:
                 yield self._framer.feed(chunk)
+        # The pipe was closed by `close_output_after_exit`: an end like any other.
         except (anyio.ClosedResourceError, anyio.BrokenResourceError):
             return
 
@@ -167,6 +170,7 @@ class StdioTransport:
             raise EngineLost(f"{self._title} no longer reads its input. Send the message again.") from error
 
     async def loss(self) -> EngineLost:
+        # Output usually ends a moment before the exit code is known.
         with anyio.move_on_after(_EXIT_GRACE):
             await self._child.wait()
             await self._child.stderr_ended()
@@ -183,6 +187,7 @@ class StdioTransport:
     async def close_output_after_exit(self) -> None:
         """Make sure that `messages` ends with the process, even if a grandchild holds the pipe open."""
         await self._child.wait()
+        # Output that the program wrote just before its exit is still in the pipe.
         await anyio.sleep(_EXIT_GRACE)
         await self._child.stdout.aclose()
 
@@ -227,6 +232,7 @@ class SupervisedTransport:
         self._read = read
         self._offsets: list[int] = []
         self.position = OutputPosition(child.process)
+        # Greetings in another form have another parser.
         if answer is None:
             try:
                 answer = json.loads(child.answer)["result"]
@@ -242,6 +248,7 @@ class SupervisedTransport:
 
     async def messages(self) -> AsyncIterator[list[bytes]]:
         async for lines in self._child.lines():
+            # The window moves before the lines are yielded: a turn that begins with one of them starts there.
             for said in lines:
                 self._read(said)
                 self._window.read(said.end)
@@ -275,6 +282,7 @@ class SupervisedTransport:
                 exit_code=code,
                 stderr=ended.stderr or None,
             )
+        # Attaching with a newer epoch takes the process away from this owner.
         if self._child.newer_epoch is not None:
             return EngineLost(f"Another Helmsman has taken {self._title} over. Connect again to continue.")
         return EngineLost(f"The supervisor of {self._title} is gone. Send the next message to start another.")
@@ -302,6 +310,7 @@ class ProcessBaseline(Value, frozen=True):
     @classmethod
     def now(cls, found: frozenset[Process]) -> ProcessBaseline:
         """Return the baseline of this moment, at which these were found."""
+        # Start times of Linux can be compared; elsewhere only identity tells.
         since = started_now()
         return cls(seen=found) if since is None else cls(since)
 
@@ -339,6 +348,7 @@ class AgentProcesses:
         try:
             self._baseline = msgspec.convert(self._record.notes()[_BASELINE], ProcessBaseline)
         except (LookupError, msgspec.ValidationError):
+            # Without a baseline nothing may be taken for harmless.
             self._baseline = ProcessBaseline(seen=frozenset({self._record.child}))
 
     def started_by_turns(self) -> frozenset[Process]:
@@ -356,12 +366,15 @@ class AgentProcesses:
 
         Then the agent is killed with it, since the end of a PID namespace is certain. The next turn starts another one.
         """
+        # Before the first turn there is nothing that a turn could have started.
         baseline = self._baseline
         if baseline is None:
             return frozenset()
+        # Signals by namespace reach processes that fork faster than they are listed.
         inits = (namespace_init(process) for process in self._all() if baseline.contains(process))
         left = end_processes(self.started_by_turns, namespace=next(filter(None, inits), None))
         if left:
+            # Killing the agent ends its sandbox's namespace, and everything in it.
             self.kill_all()
         return left
 
@@ -376,6 +389,7 @@ class AgentProcesses:
         if self._child is not None:
             return self._child.below()
         assert self._record is not None
+        # By parent, and by the mark in the environment: a process may lose either.
         found = descendants(self._record.supervisor) | with_variable(KEPT_MARK, str(self._record.directory))
         return frozenset(process for process in found if process != self._record.supervisor)
 
@@ -387,6 +401,7 @@ def _servers(older: Iterable[Process]) -> frozenset[int]:
     the programs around it (sandbox, wrapper scripts) all have the agent's input pipe as standard input, and
     only a process started below those is a command. A process in doubt is not taken for a server.
     """
+    # Start times are decimal texts: compare their lengths first.
     by_age = sorted(older, key=lambda process: (len(process.started), process.started, process.pid))
     inputs = {process.pid: _input_of(process.pid) for process in by_age}
     agents_input = next(iter(inputs.values()), None)
@@ -512,6 +527,7 @@ class AgentProcess:
         """Yield its lines until it has ended or has another owner. Events that are delivered between name their line."""
         async for batch in self.transport.messages():
             for index, raw in enumerate(batch):
+                # Programs print warnings on standard output, too. A line that is no object must not end the session.
                 if (line := json_object(raw)) is None:
                     log.warning("skipped a line of an agent that is not a JSON object (%d bytes)", len(raw))
                     continue
@@ -553,6 +569,7 @@ class AgentProcess:
 
     def turn_ended(self) -> None:
         """The next owner need not read the turn again."""
+        # First the note, then the window: a crash in between replays a turn rather than losing one.
         if self._supervised is not None:
             self._supervised.record.note(turn=None)
             self._supervised.window.end_turn(TURN)
@@ -603,6 +620,7 @@ async def open_child_agent(greeting: Greeting, launch: Launch, tasks: TaskGroup)
     try:
         async with open_child(tasks, launch.argv, env=launch.env, cwd=launch.directory) as child:
             if launch.files is not None:
+                # Before the greeting: another Helmsman must not remove the files of a process that is starting.
                 await anyio.to_thread.run_sync(launch.files.used_by, running_process(child.pid))
             transport = StdioTransport(child, greeting.title)
             tasks.start_soon(transport.close_output_after_exit)
@@ -620,6 +638,7 @@ async def open_child_agent(greeting: Greeting, launch: Launch, tasks: TaskGroup)
             yield AgentProcess(transport, about, child)
     finally:
         if launch.files is not None:
+            # Shielded, because the files hold copies of logins.
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(launch.files.remove)
 
@@ -653,6 +672,7 @@ async def start_supervised_agent(
             ready_seconds=greeting.seconds,
         )
     except EngineLost as error:
+        # On success the files belong to the process, and are removed after it.
         if launch.files is not None:
             await anyio.to_thread.run_sync(launch.files.remove)
         stderr = str(error.details.get("stderr") or "")
@@ -677,6 +697,7 @@ async def open_supervised_agent(
         try:
             answer = greeting.read_answer(json_object(process.answer.encode()) or {})
         except EngineProtocolError as error:
+            # It could never be spoken to, so nothing would ever end it.
             await process.end()
             raise EngineStartFailed(error.message) from error
         transport = SupervisedTransport(process, window, greeting.title, answer)

@@ -91,6 +91,7 @@ class Child:
 
     def signal(self, number: signal.Signals) -> None:
         """Signal the process group of the program or its reaper, which forwards SIGTERM, SIGINT and SIGHUP; see `kill`."""
+        # The group may have ended already.
         with suppress(ProcessLookupError, PermissionError):
             if sys.platform == "win32":
                 self._process.send_signal(number)
@@ -107,7 +108,10 @@ class Child:
     def below(self) -> frozenset[Process]:
         """Return all that runs below it or was started by it, and on Linux the program itself."""
         return frozenset(
-            one for one in descendants(self.process) | with_variable(MARK, self.mark) if one.pid != self.pid
+            # Without the reaper itself, which forwards its program's exit code.
+            one
+            for one in descendants(self.process) | with_variable(MARK, self.mark)
+            if one.pid != self.pid
         )
 
     async def drain_stderr(self) -> None:
@@ -134,6 +138,7 @@ class Child:
 
     async def end(self) -> None:
         """End it in order (see the module); returns when it is reaped."""
+        # Codex and most agents end, and save their state, when their input is closed.
         with suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
             await self.stdin.aclose()
         if not await self._exited_within(STDIN_CLOSED_GRACE):
@@ -162,6 +167,7 @@ async def open_child(
     known = for_others(os.environ if env is None else env)
     command = [os.fspath(part) for part in argv]
     if _REAPED:
+        # The program is run by the reaper, so `open_process` cannot report that it does not exist.
         places = [cwd or Path()] if os.sep in command[0] else [*map(Path, os.get_exec_path(known))]
         if not any(os.access(place / command[0], os.X_OK) for place in places):  # the reaper could not report it
             raise EngineStartFailed(
@@ -230,6 +236,7 @@ async def run_command(
             async for chunk in child.stdout:
                 output += chunk
                 if len(output) > limit:
+                    # More output than expected is no valid answer, so none of it is returned.
                     return ProgramOutput(None, "", child.stderr_tail, is_cut=True)
             await child.wait()
             await child.stderr_ended()

@@ -37,6 +37,7 @@ class OutputPosition:
 
     def stamp(self, event: Event) -> None:
         """Name the line as the source of an event that has none yet."""
+        # An event that is handled later keeps the line that it came from.
         if self._process and self.offset is not None and event.source is None:
             event.with_source(Source(self._process, self.offset))
 
@@ -78,6 +79,7 @@ class EventRouter:
 
     def detach(self, session_id: str) -> None:
         self._sinks.pop(session_id, None)
+        # Sub-agents end with their session; otherwise their events would wait for ever.
         for child in self.children(session_id):
             del self._parents[child]
 
@@ -100,10 +102,12 @@ class EventRouter:
         """Deliver the events of a sub-agent to the session that started it, directly or through another sub-agent, from
         now on.
         """
+        # A sub-agent of a sub-agent belongs to the session as well.
         session_id = self._parents.get(parent_id, parent_id)
         if agent_id == session_id or agent_id in self._sinks or self._parents.get(agent_id) == session_id:
             return
         self._parents[agent_id] = session_id
+        # Its events were kept until now, when the parent is known.
         for event in self._early.pop(agent_id, ()):
             self.deliver(event)
 
@@ -111,6 +115,7 @@ class EventRouter:
         self.position.stamp(event)
         sink = self._sinks.get(event.session_id)
         if sink is None and (parent := self._parents.get(event.session_id)) is not None:
+            # The session's reader gets them, marked with the agent.
             event = event.changed(session_id=parent, agent_id=event.session_id)
             sink = self._sinks.get(parent)
         if sink is None:
@@ -129,6 +134,7 @@ class EventRouter:
     def _keep(self, event: Event) -> None:
         waiting = self._early.get(event.session_id)
         if waiting is None:
+            # The oldest is dropped: an agent must not fill the memory with unknown sessions.
             if len(self._early) >= EARLY_SESSIONS:
                 self._early.pop(next(iter(self._early)))
             waiting = self._early[event.session_id] = deque(maxlen=EARLY_EVENTS_PER_SESSION)

@@ -72,6 +72,7 @@ def script_arguments(program: str, arguments: Sequence[str]) -> list[str]:
             break
         if word.startswith("-"):
             flags += word
+            # An option may name a file, as in `--import=./loader.js`.
             if word.partition("=")[2].startswith("."):
                 raise chosen_elsewhere(program, word)
         elif Path(word).is_absolute():
@@ -120,6 +121,7 @@ def login_in(env: Mapping[str, str], variables: Iterable[str], files: Iterable[P
             return name
     for file in files:
         try:
+            # An empty JSON object is no login.
             if file.stat().st_size > len("{}\n"):
                 return str(file)
         except OSError:

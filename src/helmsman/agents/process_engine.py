@@ -519,11 +519,13 @@ class ProcessEngine(RoutedEngine):
     async def open(self, options: SessionOptions) -> Opened:
         self._check()
         if options.cwd is None or not await anyio.to_thread.run_sync(options.cwd.is_dir):
+            # Before the session exists: an agent would accept a missing directory and fail later.
             raise InvalidInput("A session needs a working directory. Name one that exists.", parameter="cwd")
         session = AgentSession("", options.cwd, options)
         if self.dialect.starts_with_session:
             await self._start(session, options, None)
         else:
+            # The process starts with the first turn, but an unusable sandbox must be reported now.
             await self.dialect.check(self.config, options)
             session.id, session.is_new = str(uuid.uuid4()), True
         self._sessions[session.id] = session
@@ -532,9 +534,11 @@ class ProcessEngine(RoutedEngine):
     async def resume(self, session_id: str, options: SessionOptions) -> Opened:
         session = await self._known(session_id, options)
         if self.dialect.starts_with_session:
+            # The lock keeps two callers from starting two processes.
             async with session.lock:
                 await self._ready(session, options, None)
         elif session.turn is None:
+            # Without a process, options count from the next turn.
             session.options = options
             await self.dialect.check(self.config, options)
         return self.dialect.opened(session, options)
@@ -556,6 +560,7 @@ class ProcessEngine(RoutedEngine):
         if session is None or session.forked_from is None:
             return await anyio.to_thread.run_sync(self.dialect.history, session, session_id)
         with suppress(SessionNotFound):
+            # A fork is stored with its first turn. Until then it shows its parent's history.
             return await anyio.to_thread.run_sync(self.dialect.history, None, session_id)
         shared = await self.history(session.forked_from.session_id)  # it is stored with its first turn
         ids = [turn.id for turn in shared]
@@ -567,6 +572,7 @@ class ProcessEngine(RoutedEngine):
         session = self._sessions.get(session_id)
         if session is None:
             stored = await anyio.to_thread.run_sync(self.dialect.find, session_id)
+            # Another caller may have added the session during the lookup.
             session = AgentSession(session_id, options.cwd or stored, options)
             session = self._sessions.setdefault(session_id, session)
         session.directory = session.directory or options.cwd
@@ -580,6 +586,7 @@ class ProcessEngine(RoutedEngine):
     async def end_leftovers(self, session_id: str) -> None:
         self._check()
         if (session := self._sessions.get(session_id)) is not None:
+            # Checked again under the lock, where a turn may have begun.
             self._refuse_if_running(session)
             async with session.lock:
                 self._refuse_if_running(session)
@@ -605,10 +612,13 @@ class ProcessEngine(RoutedEngine):
         self._refuse_if_running(session)
         async with session.lock:
             await self._ready(session, options, turn)
+            # Preparing takes seconds, in which the session can be adopted or closed.
             self._refuse_if_running(session)
             process = session.process
             if process is not None:
+                # Before the first prompt: from here on, new processes belong to a turn.
                 await anyio.to_thread.run_sync(process.processes.note_baseline)
+            # The process may have ended while this was waiting.
             if process is None or session.process is not process or session.is_ending:
                 raise self._just_ended()
             assert session.conversation is not None
@@ -630,6 +640,7 @@ class ProcessEngine(RoutedEngine):
         self.capabilities.require(Capability.STEER)
         session = self._sessions.get(session_id)
         turn, conversation = (None, None) if session is None else (session.turn, session.conversation)
+        # An interrupted turn takes no more messages, which would begin another one.
         if session is None or turn is None or conversation is None or session.is_ending or turn.interrupted:
             raise SessionIdle(f"No turn is running in session {session_id}. Send it as a new message instead.")
         self.capabilities.require(Capability.STEER)
@@ -642,9 +653,11 @@ class ProcessEngine(RoutedEngine):
             return
         turn, process, conversation = session.turn, session.process, session.conversation
         if turn is not None:
+            # Set first: the end of the turn may be read before the agent answers.
             turn.interrupted = True
             with anyio.CancelScope(shield=True):
                 await self._stop_turn(session, conversation, turn)
+        # Also without a turn: an earlier one may have left commands.
         await anyio.to_thread.run_sync(process.processes.end_started_by_turns)
 
     async def _stop_turn(self, session: AgentSession, conversation: Conversation, turn: AgentTurn) -> None:
@@ -663,6 +676,7 @@ class ProcessEngine(RoutedEngine):
         session = self._sessions.get(question.session_id)
         if session is None or session.process is None or session.conversation is None:
             raise QuestionNotOpen.any_more(question.id)
+        # The agent could not be told with the answer that the user aborts.
         if await session.conversation.answer(question, choices):
             await self.interrupt(session.id)
 
@@ -689,6 +703,7 @@ class ProcessEngine(RoutedEngine):
         assert session.conversation is not None
         with anyio.move_on_after(CATCH_UP_SECONDS):
             await session.conversation.caught_up(is_running=is_running)
+        # There is nothing to follow: the turn has ended, or was never sent.
         if session.left_turn is None or (session.turn is not None and not is_running):
             session.turn = None  # it never began; the next turn has another process
             self._tasks.start_soon(self.end, session)
@@ -708,6 +723,7 @@ class ProcessEngine(RoutedEngine):
             raise self.dialect.not_found(session_id)
         session.options = options
         if session.process is not None and session.conversation is not None:
+            # Questions that were read before are now decided by the client's options.
             await session.conversation.adopt(options)
         opened = self.dialect.opened(session, options)
         session.left_turn = None
@@ -721,11 +737,13 @@ class ProcessEngine(RoutedEngine):
             await session.gone.wait()  # a message sent now would be lost
         if session.process is not None and session.conversation is not None:
             session.used_at = anyio.current_time()
+            # A running turn keeps its process; its options count for the next one.
             if session.turn is not None:
                 return
             if not self.dialect.ends_with_turn and await self._suits(session, options, turn):
                 try:
                     await session.conversation.set_up(options)
+                # A session that is half set up might act without asking.
                 except BaseException:
                     await self.end(session)
                     raise
@@ -758,9 +776,11 @@ class ProcessEngine(RoutedEngine):
             await session.gone.wait()
         await self.dialect.check(config, options)
         is_new = not session.id
+        # A process that an earlier hub left may still hold the session.
         if self._supervision is not None and not is_new:
             await anyio.to_thread.run_sync(end_left, self._state_dir, self.dialect.agent, session.id)
         launch = await self.dialect.launch(config, session, options, turn)
+        # Before the start: the conversation reads the options.
         session.options = options
         session.launch, session.about = launch.fingerprint, launch.about
         session.confinement = self.dialect.confinement(options)
@@ -780,6 +800,7 @@ class ProcessEngine(RoutedEngine):
         except BaseException:
             await self.end(session)
             raise
+        # It ended while it was loading.
         if session.process is None:
             raise self._just_ended()
         session.enter(State.IDLE)
@@ -823,11 +844,13 @@ class ProcessEngine(RoutedEngine):
                     conversation = session.conversation = self.dialect.converse(self._context, session, process)
                     session.used_at = anyio.current_time()
                     if left is not None:
+                        # The position before this owner sends anything: later calls compare with it.
                         self._positions_before[session.id] = process.input_position
                         await anyio.to_thread.run_sync(process.processes.recall_baseline)
                         conversation.recall(mapping(left.notes.get("turn")), is_running=left.is_running)
                     task_status.started()
                     loss = await self._run(session, conversation, process)
+                    # Expected ends are no losses.
                     if (
                         self.dialect.ends_with_turn
                         or session.state is State.ENDING
@@ -836,6 +859,7 @@ class ProcessEngine(RoutedEngine):
                     ):
                         loss = None
                     self._report_gone(session, process, loss)
+        # Shielded, so that other callers never wait for `gone` in vain.
         finally:
             with anyio.CancelScope(shield=True):
                 await self._clear_up(session, process)
@@ -854,6 +878,7 @@ class ProcessEngine(RoutedEngine):
 
     def _report_gone(self, session: AgentSession, process: AgentProcess, loss: HelmsmanError | None) -> None:
         """Forget a process; tell its loss, if there is one to be told."""
+        # Already reported, or replaced by another process.
         if session.process is not process:
             return
         assert session.conversation is not None
@@ -875,6 +900,7 @@ class ProcessEngine(RoutedEngine):
             session.enter(State.STORED)
         else:
             self._report_gone(session, process, None)
+        # A supervised process that runs on still needs its files.
         is_left = process is not None and process.is_supervised and not process.has_ended
         if not is_left:
             await anyio.to_thread.run_sync(self.dialect.clear_up, self._state_dir, session)
@@ -887,11 +913,13 @@ class ProcessEngine(RoutedEngine):
             await session.gone.wait()
             return
         is_running = session.turn is not None
+        # From here on no work is given to it.
         session.enter(State.ENDING)
         with anyio.CancelScope(shield=True):
             await process.end(at_once=is_running)
             with anyio.move_on_after(END_SECONDS):
                 await session.gone.wait()
+            # It did not end in time: close the connection, which kills a child.
             session.scope.cancel()
             await session.gone.wait()
 
@@ -902,6 +930,7 @@ class ProcessEngine(RoutedEngine):
             for session in list(self._sessions.values()):
                 if self._is_idle(session):
                     async with session.lock:  # a turn that begins now waits, and has another process
+                        # A turn may have begun while this waited for the lock.
                         if self._is_idle(session):
                             await self.end(session)
 
@@ -912,6 +941,7 @@ class ProcessEngine(RoutedEngine):
 
     async def close(self) -> None:
         """Take no more work, and release every process; supervised ones continue their turns."""
+        # Set first, so that no method starts new work.
         self._lost = engine_closed()
         async with anyio.create_task_group() as tasks:
             for session in self._sessions.values():
@@ -926,6 +956,7 @@ class ProcessEngine(RoutedEngine):
         if self._supervision is None:
             if turn is not None:  # a cancelled turn is recorded as such, and its commands end
                 turn.interrupted = True
+                # Bounded: closing must not wait for an agent that retries its model.
                 with suppress(HelmsmanError), anyio.move_on_after(CLOSE_SECONDS):
                     await conversation.stop_turn(turn)
                     await turn.ended.wait()
@@ -938,6 +969,7 @@ class ProcessEngine(RoutedEngine):
         elif turn is None and session.left_turn is None:
             await self.end(session)
         else:
+            # Detach: the turn continues, and the next hub follows it.
             session.scope.cancel()
             await session.gone.wait()
 
@@ -967,6 +999,7 @@ async def open_process_engine(
         engine = kind(tasks, dialect, config, state_dir=state_dir, idle=idle, supervision=supervision)
         tasks.start_soon(engine.end_idle)
         try:
+            # All are followed at the same time: each may take seconds to catch up.
             async with anyio.create_task_group() as following:
                 for record in left:
                     following.start_soon(engine.follow_left, record)

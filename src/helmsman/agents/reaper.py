@@ -30,13 +30,16 @@ def main() -> None:
     """Run the program of the command line."""
     child = _start(sys.argv[1:])
 
+    # The group may have ended between the signal and this call.
     def forward(number: int, _frame: object) -> None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(child.pid, number)
 
+    # After the start, since the program would otherwise inherit these handlers.
     for number in _FORWARDED:
         signal.signal(number, forward)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED)  # signals that arrived before are forwarded now
+    # The reaper itself must not hold the program's streams open.
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nothing, stream)  # the streams are the program's: both ends notice when it closes them
@@ -55,10 +58,13 @@ def _start(argv: list[str]) -> subprocess.Popen[bytes]:
     import subprocess
 
     prctl = ctypes.CDLL(None, use_errno=True).prctl
+    # Before the program starts: orphans go to the nearest subreaper.
     prctl(_CHILD_SUBREAPER, 1, 0, 0, 0)
+    # Blocked until the handlers exist. A signal in between would end the reaper alone.
     signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
 
     def before_exec() -> None:
+        # If the reaper is killed, the program ends too.
         prctl(_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED)
 
@@ -71,6 +77,7 @@ def _start(argv: list[str]) -> subprocess.Popen[bytes]:
 
 def _wait_for(pid: int) -> int:
     while True:
+        # Orphans of other descendants are reaped on the way.
         ended, status = os.waitpid(-1, 0)
         if ended == pid:
             return os.waitstatus_to_exitcode(status)
@@ -86,6 +93,7 @@ def _reap() -> bool:
 
 
 def _end_the_rest() -> None:
+    # `-S -I` leaves the package off the path.
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))  # noqa: PTH100, PTH120 - no pathlib for this
     try:
         from helmsman.base.process_ending import end_processes

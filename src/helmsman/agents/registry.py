@@ -91,6 +91,7 @@ class Agents:
         known = known_agents(owner)
         self._any_acp = known[0]
         self._always: dict[str, Agent] = {}
+        # Built-in agents first: no other may take their name.
         for agent in (CodexAgent(owner), ClaudeAgent(owner), *known, *brought):
             self._refuse_name(agent.name, is_taken=agent.name in self._always)
             self._always[agent.name] = agent
@@ -116,6 +117,7 @@ class Agents:
         for name, words in read_own_agents(files).items():
             known = named.get(name, self._any_acp)
             self._refuse_name(name, is_taken=not isinstance(known, AcpAgent))
+            # One object for equal definitions, so that their engines are shared.
             if (name, words) not in self._own and isinstance(known, AcpAgent):
                 self._own[name, words] = known.said(name, words)
             named[name] = self._own[name, words]
@@ -176,6 +178,7 @@ class Agents:
         if capability in _OF_ITS_OWN:
             return hint or _OF_ITS_OWN[capability]
         agent = self.get(name)
+        # Another version of the same agent helps; naming other agents would mislead.
         if agent is not None and capability in agent.able:
             return hint  # another version or engine of it can
         others = [agent.title for agent in self if agent.name != name and capability in agent.able]
@@ -271,6 +274,7 @@ class Spendings:
     def _opened(self) -> dict[str, SpendingIndex]:
         from helmsman.agents.spending import SpendingIndex
 
+        # Opened once, although several threads may ask at the same time.
         with self._lock:
             if self._indexes is None:
                 sources = {agent.name: agent.spending(self._settings, self._env) for agent in self._agents}
@@ -350,10 +354,12 @@ class EngineHolder:
                 continue
             opening = self._opening[name] = anyio.Event()
             try:
+                # An engine that was found running comes first, as a second one would compete for its sessions.
                 self._engines[name] = await self._reached(agent) or await self._tasks.start(
                     self._keep, agent.open_engine(self._settings, self._env)
                 )
             finally:
+                # Also after a failure, so that waiting callers try themselves.
                 opening.set()
                 del self._opening[name]
         return self._engines[name]
@@ -370,6 +376,7 @@ class EngineHolder:
             except NothingBegun as error:
                 log.info("another engine takes the place of %s: %s", engine.id or engine.name, error)
                 engine = await self._instead_of(engine)
+        # The last attempt reports its error.
         return await do(engine)
 
     async def _instead_of(self, engine: Engine) -> Engine:
@@ -377,6 +384,7 @@ class EngineHolder:
         name = engine.capabilities.agent
         self._ending.add(engine)
         if engine.id is not None:
+            # Its running turns are still followed.
             self._others[engine.id] = engine
             await anyio.to_thread.run_sync(_drain, self._settings.state_dir, engine.id)
         return await self.get(name)
@@ -387,6 +395,7 @@ class EngineHolder:
         Raises:
             ClientAway: No engine is open, and the environment for starting one is unknown.
         """
+        # A copy, since engines may be lost while this waits.
         for engine_id, engine in list(self._others.items()):
             if not usable(engine) or engine in self._ending or engine.capabilities.agent != agent.name:
                 continue
@@ -409,6 +418,7 @@ class EngineHolder:
 
     async def reach(self, name: str, engine_id: str) -> Engine | None:
         """Return a detached engine of an agent with running work; None if it has ended."""
+        # The lock is per engine and shared: two clients would attach to it together and fence each other.
         async with self._agents.reaching[engine_id]:
             for known in (self._engines.get(name), self._others.get(engine_id), self._persons.get(engine_id)):
                 if known is not None and known.id == engine_id and usable(known):
@@ -420,6 +430,7 @@ class EngineHolder:
             except HelmsmanError as error:
                 log.debug("engine %s is not reached: %s", engine_id, error)
                 return None
+            # A user's own engine never takes new sessions.
             (self._persons if engine.is_of_a_person else self._others)[engine_id] = engine
             return engine
 
@@ -448,6 +459,7 @@ class EngineHolder:
             self._keeping.add(scope)
             try:
                 async with opening as engine:
+                    # Handed over while open. The block ends when the engine is lost or released.
                     task_status.started(engine)
                     opened = True
                     await engine.until_lost()

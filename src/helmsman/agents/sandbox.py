@@ -105,13 +105,16 @@ class Sandbox:
         Raises:
             OSError: A writable directory cannot be created.
         """
+        # Only in the agent's own home: a missing directory elsewhere is the user's mistake.
         for path in confined.writable:
             if path.is_relative_to(confined.own_home):
                 path.mkdir(mode=0o700, parents=True, exist_ok=True)
         state_dir = self.home.parent
         scratch = scratch_of(state_dir, confined.scratch)
+        # Programs that were killed leave their files behind.
         _clear_scratches(state_dir)
         private_directory(private_directory(scratch.parent) / scratch.name)
+        # The age of the directory tells when it was last used.
         os.utime(scratch)
         table = self.view.table(
             argv=argv,
@@ -123,6 +126,7 @@ class Sandbox:
             needed=(*confined.needs, self.codex, *(_PYTHON if _is_root() else ())),
         )
         profile = ",".join(f"{json.dumps(path)}={json.dumps(access)}" for path, access in table.items())
+        # The sandbox makes empty mount points under these names, on the real file system; note them for removal.
         if self.guarded:
             guarded = (path / name for path in (*confined.writable, scratch) for name in self.guarded)
             mount_points = MountPoints(state_dir)
@@ -135,11 +139,13 @@ class Sandbox:
         restored = [word for name in changed for word in ([f"{name}={inner[name]}"] if name in inner else ["-u", name])]
         restored.sort(key=lambda word: "=" in word)  # options of env come first
         return [
+            # Landlock has to be set up by the process itself, before the sandbox adds its own mounts.
             *(_launcher("around") if self.scoped else ()),
             *(str(self.codex), "sandbox", "-c", f'default_permissions="{_PROFILE}"'),
             *("-c", f"permissions.{_PROFILE}.filesystem={{{profile}}}"),
             *("-c", f"permissions.{_PROFILE}.network.enabled={str(confined.network).lower()}"),
             *("--", *self._closing(table), *(_launcher("inside") if _is_root() else ())),
+            # `env` inside the sandbox gives the program its own PATH and home back.
             *("/usr/bin/env", *restored, *argv),
         ], {**inner, "PATH": str(self.bubblewrap or self.home), "CODEX_HOME": str(self.home)}
 
@@ -250,6 +256,7 @@ async def find_sandbox(settings: Settings, env: Mapping[str, str] | None) -> San
     view = await anyio.to_thread.run_sync(SandboxView.of, settings, used)
     bubblewrap = await anyio.to_thread.run_sync(bubblewrap_directory, binary.path, settings.state_dir)
     status, home = binary.path.stat(), settings.state_dir.resolve() / "sandbox"
+    # The result is kept as long as nothing it depends on changes.
     key = repr((binary.path, status.st_size, status.st_mtime_ns, bubblewrap, home, view, settings.sandbox_variables))
 
     def make() -> Sandbox:
@@ -262,6 +269,7 @@ async def find_sandbox(settings: Settings, env: Mapping[str, str] | None) -> San
             scoped=sandbox_launcher.can_scope(),
         )
         trial = _try(sandbox, used)
+        # A set-uid program cannot raise its rights under Landlock, so try without.
         if trial.reason is not None and sandbox.scoped:  # a bubblewrap with set-uid gains nothing under Landlock
             sandbox = replace(sandbox, scoped=False)
             trial = _try(sandbox, used)
@@ -293,6 +301,7 @@ def _try(sandbox: Sandbox, env: Mapping[str, str]) -> ProbeResult:
     import subprocess
 
     try:
+        # Inside the state directory, so that the probe also shows whether a hidden place can be reopened.
         place = Path(tempfile.mkdtemp(prefix="temporary-probe-", dir=sandbox.home.parent))
     except OSError as error:
         return ProbeResult(str(error)[:200])
@@ -300,6 +309,7 @@ def _try(sandbox: Sandbox, env: Mapping[str, str]) -> ProbeResult:
         inside, outside, kept = place / "inside", place / "outside", place / "inside" / "kept"
         for directory in (inside, outside, kept):
             directory.mkdir()
+        # A file that must not be visible inside.
         (outside / "seen").write_text("seen\n", encoding="utf-8")
         probe = ["/bin/sh", "-c", _PROBE, "sh", str(inside), str(outside)]
         confined = Confined(writable=(inside,), own_home=place, kept=(kept,), scratch=place.name)
@@ -316,8 +326,10 @@ def _try(sandbox: Sandbox, env: Mapping[str, str]) -> ProbeResult:
             stdin=subprocess.DEVNULL,
         )
         said = done.stdout.split()
+        # It wrote where it may, read nothing hidden, and nothing appeared outside.
         if said == ["in", "ran"] and not (outside / "out").exists():
             seen = (inside / "in").read_text(encoding="utf-8").splitlines()
+            # Other names that appeared are those that the sandbox protects.
             return ProbeResult(None, tuple(name for name in seen if name not in ("in", kept.name)))
         if "ran" not in said:
             reason = next(iter(reversed(done.stderr.splitlines())), f"exit code {done.returncode}")

@@ -46,6 +46,7 @@ def landlock_version() -> int:
     """Return the version of Landlock's interface that the kernel has; less than 1 if none."""
     if not sys.platform.startswith("linux"):
         return 0
+    # Asking for the version creates no ruleset.
     return int(ctypes.CDLL(None, use_errno=True).syscall(_CREATE_RULESET, None, 0, _VERSION))
 
 
@@ -69,7 +70,9 @@ def close_kernel_files() -> None:
     Raises:
         OSError: The kernel refuses.
     """
+    # Without the right to truncate, a file could still be emptied; older kernels do not know it.
     rights = _WRITE_FILE | _MOVE | (_TRUNCATE if landlock_version() >= _TRUNCATE_SINCE else 0)
+    # Landlock only grants: allow everything below `/` but these two.
     others = [f"/{name}" for name in os.listdir("/") if name not in ("proc", "sys")]  # noqa: PTH208
     _restrict(_Ruleset(rights, 0, 0), _FILES_ONLY, [place for place in others if os.path.isdir(place)])  # noqa: PTH112
 
@@ -88,6 +91,7 @@ def _restrict(rules: _Ruleset, size: int, directories: "Iterable[str]") -> None:
         directory = os.open(place, os.O_PATH | os.O_CLOEXEC)
         call(_ADD_RULE, ruleset, _PATH_BENEATH, ctypes.byref(_Beneath(rules.files, directory)), 0)
         os.close(directory)
+    # The kernel requires it of unprivileged processes.
     if libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "no_new_privs refused")
     call(_RESTRICT_SELF, ruleset, 0)

@@ -110,12 +110,14 @@ class SandboxView:
     def of(cls, settings: Settings, env: Mapping[str, str]) -> SandboxView:
         """Return the view for a user by their settings. Blocks, briefly."""
         homes = _homes(env)
+        # Helmsman's own files hold its database and tokens; a sandboxed program must not read either.
         own = [settings.state_dir, Path(config_directory(env))]
         named: list[Path] = []
         if settings.user_file is not None:
             own.append(settings.user_file.parent if settings.user_file.name == "helmsman.toml" else settings.user_file)
             own.append(settings.user_file)
         for file in settings.files:
+            # Only the user's own files: a project's file could name any path to hide.
             if file.trusted:
                 named += [_with_private_parent(path, homes) for path in named_files(file.content)]
         secret = [*_codex_homes(settings, env, homes), *_other_logins(settings, env, homes)]
@@ -123,6 +125,7 @@ class SandboxView:
         secret += [
             place for place in _runtime_directories(env) if not any(home.is_relative_to(place) for home in homes)
         ]
+        # A home inside one of these places would be hidden as a whole.
         own = [place for place in own if not any(home.is_relative_to(place) for home in homes)]
         return cls(
             homes=homes,
@@ -148,6 +151,7 @@ class SandboxView:
         that it `hides`.
         """
         needs, at = _real(needed), () if directory is None else (directory,)
+        # An agent needs its own login, and a user may name a hidden place, but only that exact place.
         secret = [place for place in self.secret if not _is_named(place, needs, (*self.readable, *writable, *at))]
         shown: list[Path] = [*at]
         if LISTS:
@@ -155,6 +159,7 @@ class SandboxView:
             shown += [place for place in self._repositories((*writable, *at)) if not _inside(place, secret)]
             shown += [place for place in self.readable if not _inside(place, self.own)]
         shown += [one for place in needed for one in _spellings(place) if one.exists()]
+        # Settings in a home are often links to a directory of dotfiles.
         shown += [place for place in _links_of(needs) if not _inside(place, (*self.own, *secret))]
         hiding = (*self.own, *secret)
         later = [home / name for home in self.homes for name in RUN_LATER]
@@ -163,9 +168,11 @@ class SandboxView:
         files |= {str(place): "read" for place in shown if not _is_shown_by_others(place, shown, writable, hiding)}
         files |= {str(place): "write" for place in writable}
         roots = (*writable, *_real(writable))
+        # A session in the home itself must not write what runs at the next login.
         files |= {str(one): "read" for one in later if one not in roots and _inside(one, roots) and one.exists()}
         files |= {str(place): "read" for place in kept}
         visible = [Path(path) for path in files if path.startswith("/")]
+        # Where only listed places exist, only hidden places inside a listed one have to be denied.
         hidden = [place for place in hiding if not LISTS or _inside(place, visible)]
         denied = [one for place in hidden for one in ([place] if place in self.own else _denied(place, shown))]
         outer = [place for place in denied if place.exists() and not _inside(place.parent, denied)]
@@ -182,6 +189,7 @@ class SandboxView:
         return sorted(
             str(place)
             for place in above
+            # A place inside a listed one is a real directory, not one that the sandbox makes.
             if not _inside(place, listed) and (_inside(place, self.homes) or not _inside(place, temporary))
         )
 
@@ -219,6 +227,7 @@ class SandboxView:
 
     def _without_bases(self, places: Iterable[Path]) -> Iterator[Path]:
         for place in places:
+            # A `PATH` entry such as `/` or the home would make everything visible.
             contains_base = any(base.is_relative_to(one) for one in _spellings(place) for base in self._bases)
             if not contains_base and place.exists():
                 yield from _spellings(place)
@@ -239,6 +248,7 @@ class HiddenPlaces:
 
     def shown_in(self, place: Path) -> list[Path]:
         """Return the visible places whose innermost hidden parent is this one."""
+        # The innermost one, as each hidden place reopens the visible places in it.
         return [one for one in self.shown if place == max(_around(one, self.hidden), default=None, key=_depth)]
 
 
@@ -253,10 +263,12 @@ def hidden_from_commands(settings: Settings, env: Mapping[str, str], codex: Path
     logins = [place for place in logins if not any(home.is_relative_to(place) for home in (*view.homes, *homes))]
     own = [place for place in view.own if place != Path("/")]
     state = settings.state_dir.resolve()
+    # Worktrees of sessions are below the state directory, and Codex itself below its home.
     shown = [state / WORKTREES, state / WORKSPACES, state / WORKSPACE_STORES, codex.resolve().parent.parent, *homes]
     shown = [place for place in shown if place not in own and _inside(place, own)]
     shown += [place for place in view.readable if _inside(place, logins) and not _inside(place, own)]
     hidden = sorted({*own, *logins})
+    # A place inside a hidden one needs no separate mask, unless something around it is shown.
     hidden = [place for place in hidden if not _inside(place.parent, hidden) or _inside(place, shown)]
     hidden += [home / name for home in homes for name in CODEX_LOGIN]
     return HiddenPlaces(hidden=tuple(hidden), shown=tuple(dict.fromkeys(shown)))
@@ -285,6 +297,7 @@ def named_files(content: Any) -> Iterator[Path]:
     """Yield the files that a configuration names, but for programs: token files, certificates, prompts, …"""
     if isinstance(content, dict):
         for key, value in content.items():
+            # Programs have to stay readable, as they may be run in a session.
             if key != "command":
                 yield from named_files(value)
     elif isinstance(content, list):
@@ -294,6 +307,7 @@ def named_files(content: Any) -> Iterator[Path]:
         path = expand_home(content)
         with suppress(OSError, ValueError):
             status = path.stat()
+            # Neither sockets nor directories, and nothing that is executable.
             if stat.S_ISREG(status.st_mode) and not status.st_mode & 0o111:
                 yield path
 
@@ -302,6 +316,7 @@ def _homes(env: Mapping[str, str]) -> tuple[Path, ...]:
     import pwd  # only where there are sandboxes
 
     found = [Path(env.get("HOME") or "/")]
+    # `HOME` may be set to another place than the account's.
     with suppress(KeyError):
         found.append(Path(pwd.getpwuid(os.geteuid()).pw_dir))
     return tuple(place for place in _real(found) if place != Path("/"))
@@ -324,6 +339,7 @@ def _system_places(bases: Sequence[Path]) -> Iterator[Path]:
     for place in found:
         with suppress(OSError, RuntimeError):
             real = place.resolve(strict=True)
+            # A link at the root, such as `/bin`, counts by where it leads.
             if not any(base.is_relative_to(real) or real.is_relative_to(base) for base in bases):
                 yield place
     yield from (place for place in map(Path, _OF_VAR) if place.exists())
@@ -338,6 +354,7 @@ def _installation(word: str) -> Iterator[Path]:
     if not path.is_absolute() or not path.is_file():
         return
     for one in _spellings(path):
+        # The outermost `node_modules`: packages import each other.
         package = next((place for place in reversed(one.parents) if place.name == "node_modules"), None)
         yield package or one.parent
         yield one
@@ -395,6 +412,7 @@ def _is_shown_by_others(place: Path, shown: Sequence[Path], writable: Sequence[P
     A read-only place in a writable one would remove write access from the session. And bubblewrap cannot mount on a link.
     """
     around = [other for other in (*shown, *writable) if other != place and place.is_relative_to(other)]
+    # A read-only entry inside a writable place would take the right to write away.
     return place in writable or any(
         not any(place.is_relative_to(one) and one.is_relative_to(other) for one in hiding) for other in around
     )
@@ -409,6 +427,7 @@ def _denied(place: Path, shown: Sequence[Path]) -> Iterator[Path]:
         yield place
         return
     with suppress(OSError):
+        # Some of it is shown, so deny everything else in it, entry by entry.
         for entry in sorted(place.iterdir()):
             yield from _denied(entry, below)
 
@@ -485,6 +504,7 @@ def _names_socket(name: str, value: str) -> bool:
     if name in _SOCKETS or _SOCKET_NAME.fullmatch(name) or value.startswith(("unix:", "fd://", "npipe:")):
         return True
     if not value.startswith("/") or os.pathsep in value:
+        # A list of directories is not a socket.
         return False
     try:
         return stat.S_ISSOCK(os.stat(value.partition(",")[0]).st_mode)  # noqa: PTH116 - tmux adds more after a comma

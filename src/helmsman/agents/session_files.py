@@ -59,6 +59,7 @@ class StoredTurn:
     def message(self) -> str | None:
         """Last message of the agent."""
         said = [item.text for item in self.items.values() if isinstance(item, AgentMessage) and item.text]
+        # Some agents end a turn with an empty message.
         return said[-1] if said else None
 
     def recorded(self, before: Usage | None = None) -> RecordedTurn:
@@ -143,15 +144,18 @@ class SessionReader(ABC):
 
     def turn(self, session_id: str, turn_id: str | None, *, since: datetime | None = None) -> RecordedTurn | None:
         turns = self.stored_turns(session_id) or ()
+        # Ids can decide only if this agent records any.
         if turn_id is not None and any(turn.id is not None for turn in turns):
             turns = [turn for turn in turns if turn.id == turn_id]
         elif since is not None:
+            # Without ids, the first turn that began after the message was sent is its turn.
             turns = [turn for turn in turns if turn.began_at is not None and turn.began_at >= since][:1]
         return turns[-1].recorded() if turns else None
 
     def last_turn(self, info: SessionInfo) -> RecordedTurn | None:
         return next(iter(self.turns(info.session_id)), None)
 
+    # Spending before a turn needs all earlier turns, so read forwards and reverse.
     def turns(self, session_id: str) -> Iterable[RecordedTurn]:
         recorded: list[RecordedTurn] = []
         spent = Usage()
@@ -258,6 +262,7 @@ class Gathering:
         status: ItemStatus = "failed" if failed else "completed"
         path = next((str(given[key]) for key in _PATHS if isinstance(given.get(key), str)), None)
         item: Item
+        # A path comes with tools on files, even if they also have a command.
         if isinstance(given.get("command"), str) and path is None:
             item = CommandExecution(
                 id=item_id, status=status, command=given["command"], output=output, exit_code=exit_code
@@ -269,10 +274,12 @@ class Gathering:
         self._did(item, at)
 
     def _did(self, item: Item, at: datetime | None) -> None:
+        # Anything before the first message of the user belongs to no turn.
         for turn in self.turns[-1:]:
             turn.items[item.id] = item
             turn.last_at = at or turn.last_at
             if turn.outcome != "interrupted":
+                # A turn that continues after a message is not complete.
                 turn.outcome = "completed" if isinstance(item, AgentMessage) else None
 
     def used(self, usage: Usage, model: str | None, at: datetime | None) -> None:
@@ -300,6 +307,7 @@ class SeenFiles:
         self._known: dict[Path, tuple[tuple[int, int], SessionInfo | None]] = {}
 
     def get(self, path: Path) -> SessionInfo | None:
+        # Size and time, as agents only append to these files.
         seen = size_and_time(path)
         known = self._known.get(path)
         if known is None or known[0] != seen:

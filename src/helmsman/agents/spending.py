@@ -82,6 +82,7 @@ class SpendingIndex:
     def __init__(self, source: SpendingFiles, state_dir: Path) -> None:
         self._source = source
         self.names = source.names
+        # One cache for each home: the same state directory may serve several.
         which = hashlib.sha256(os.fsencode(source.home)).hexdigest()[:12]
         self._cache = state_dir / CACHE_NAME.format(home=which)
         self._known: dict[str, _Known] | None = None
@@ -93,20 +94,24 @@ class SpendingIndex:
         With `since`, a time in seconds, only sessions that have changed since then, which is fast.
         """
         with self._lock:
+            # The file is read once for each process.
             known = self._known if self._known is not None else _read_cache(self._cache)
             current: dict[str, _Known] = {}
             news = False
             for key, size, changed in self._source.files():
                 entry = known.get(key)
+                # A file that did not change since then cannot have newer turns.
                 if since is not None and changed < since * 1e9:
                     continue
                 if entry is None or (entry.size, entry.changed) != (size, changed):
                     news = True
                     entry = _Known(size, changed, self._source.read(key))
                 current[key] = entry
+            # A partial look must not drop the others from the cache.
             if since is not None:
                 self._known = known | current
             else:
+                # Without news the file stays as it is, since writing years of turns takes time.
                 if news or current.keys() != known.keys():
                     _write_cache(self._cache, current)
                 self._known = current

@@ -63,6 +63,7 @@ class SupervisedAgent(Agent):
         if not self.detaches(settings):
             return None
         await anyio.to_thread.run_sync(ensure_state_dir, settings.state_dir)
+        # Left behind by supervisors that were killed.
         await anyio.to_thread.run_sync(clear_away, settings.state_dir)
         return f"{self.name}-{secrets.token_hex(4)}"
 
@@ -86,6 +87,8 @@ class SupervisedAgent(Agent):
 
     def _supervision(self, engine_id: str, about: Mapping[str, Any]) -> Supervision:
         from helmsman.agents.process_engine import Supervision
+
+        # Imported here, as a process without a hub needs no supervisors.
         from helmsman.agents.supervisor.client import Owner
 
         return Supervision(engine_id=engine_id, owner=Owner() if self._owner is None else self._owner, about=about)
@@ -113,10 +116,12 @@ class SupervisedAgent(Agent):
         """Attach again to the processes of an engine. One that is open here is shared: a process has one owner."""
         from helmsman.agents.process_engine import open_process_engine
 
+        # Attaching again would fence the owner that is open here.
         if (engine := self.open_here(engine_id)) is not None:
             yield engine
             return
         left = await self.left(settings, engine_id)
+        # All processes of an engine describe it alike.
         about = mapping(left[0].about.get(ABOUT))
         opening = open_process_engine(
             self.dialect_of(settings, about),
@@ -139,8 +144,10 @@ class SupervisedAgent(Agent):
         if not isinstance(engine, ProcessEngine):
             return False
         dialect, config, about = await self.prepare(settings, env)
+        # Another program or environment is other work, even if the agent is the same.
         if engine.about != about or not engine.dialect.is_like(dialect):
             return False
+        # A reopened engine has no environment until a client brings the same one.
         engine.config = engine.config or config
         return True
 
@@ -161,6 +168,7 @@ class SupervisedAgent(Agent):
 
     def need_engines(self, state_dir: Path, engine_ids: Collection[str]) -> None:
         for record in read_records(state_dir, self.name):
+            # Each process has its own mark, as each has its own supervisor.
             record.need(needed=record.engine_id in engine_ids)
 
     def engine_is_alive(self, settings: Settings, engine_id: str) -> bool:

@@ -116,6 +116,7 @@ class CarriedTranscripts(ABC):
                 if left <= 0:
                     return parts
         name = self.name_of(session_id)
+        # Only a session with content gets its name.
         if (parts or stored) and name is not None and name != self._told_names.get(session_id):
             self._told_names[session_id] = name
             parts.append(TranscriptPart(NAME, 0, name.encode("utf-8", "replace")))
@@ -128,6 +129,7 @@ class CarriedTranscripts(ABC):
             opened.seek(start)
             rest = b""
             while file.end is None or start + len(rest) < file.end:
+                # Beyond this offset the parent's file belongs to another history.
                 limit = PART_BYTES if file.end is None else min(PART_BYTES, file.end - start - len(rest))
                 block = opened.read(limit)
                 if not block:
@@ -160,9 +162,11 @@ class CarriedTranscripts(ABC):
                 if part.file not in written:
                     target = targets[part.file]
                     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                    # Under a hidden name first: the agent must not find half a session.
                     written[part.file] = target.with_name(f".{secrets.token_hex(8)}.carried")
                     written[part.file].touch(mode=0o600, exist_ok=False)
                 _add(written[part.file], part)
+            # Check before any local file is moved, so that a refusal changes nothing.
             self.check(session_id, written)
             moved = self._settle(here, written, targets, away / f"{session_id}-{secrets.token_hex(4)}")
         except OSError as error:
@@ -182,15 +186,18 @@ class CarriedTranscripts(ABC):
         """Move the written files to their targets, and move diverged local files away."""
         for file in here:
             carried = written.get(file.name)
+            # A parent's file that was not carried stays as it is.
             if carried is None and not file.is_own:
                 continue
             if carried is not None and self._begins(file.path, carried):
+                # Found in another place than this machine needs.
                 if file.path != targets[file.name]:
                     file.path.unlink()
             elif carried is not None and not file.is_own and self._begins(carried, file.path):
                 carried.unlink()  # of a session that this one came from more is here than is needed
             else:
                 away.mkdir(mode=0o700, parents=True, exist_ok=True)
+                # Numbered, since files of one name may come from several directories.
                 shutil.move(file.path, away / f"{len(list(away.iterdir()))}-{file.path.name}")
         for name, carried in written.items():
             if carried.exists():
@@ -241,5 +248,6 @@ def _add(path: Path, part: TranscriptPart) -> None:
                 "Start a new session."
             )
         file.seek(part.start)
+        # The part replaces everything from its start on, so the rest is not valid any longer.
         file.truncate()
         file.write(part.data)

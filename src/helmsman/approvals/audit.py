@@ -97,6 +97,7 @@ class AuditLog:
             }
             said = present(entry)
             shown, _ = shortened(redact_value(said), _MAX_TEXT)
+            # A hub that was killed repeats the decision, and a restart must not record it twice.
             if question.id and self._has(shown):
                 return
             # ASCII only: escape sequences in a hostile command must not reach a terminal that shows the log.
@@ -109,10 +110,12 @@ class AuditLog:
     def _append(self, line: bytes) -> None:
         ensure_state_dir(self.state_dir)
         self._rotate_if_full()
+        # With `O_NOFOLLOW`, since a link would let another file be appended to.
         descriptor = os.open(self.path, _OPEN_FLAGS, 0o600)
         try:
             if _ends_in_mid_line(descriptor):  # after a full disk or a killed writer
                 line = b"\n" + line
+            # One write: lines of several processes must not mix.
             written = os.write(descriptor, line)
         finally:
             os.close(descriptor)
@@ -122,12 +125,14 @@ class AuditLog:
     def _has(self, entry: Mapping[str, Any]) -> bool:
         """Return whether one of the last lines records the same decision, at another time. Ids of questions are unique."""
         recorded = json.dumps({**entry, "time": ""}, default=str).encode()
+        # All fields but the time have to be equal.
         same = recorded.partition(b'"time": ""')[2]
         return any(line.endswith(same) for line in self._last_lines())
 
     def _last_lines(self) -> list[bytes]:
         try:
             with self.path.open("rb") as file:
+                # Repetitions come soon after the first record, so the end of the file is enough.
                 file.seek(max(0, file.seek(0, os.SEEK_END) - _LOOKED_BACK_BYTES))
                 return file.read().splitlines()
         except FileNotFoundError:
@@ -136,6 +141,7 @@ class AuditLog:
     def _rotate_if_full(self) -> None:
         if not self._is_full():
             return
+        # Without waiting: the holder of the lock is rotating the file.
         with suppress(TimeoutError), file_lock(self.state_dir / "audit.lock", timeout=0):
             if not self._is_full():
                 return  # another process was faster

@@ -50,6 +50,7 @@ class TimeLeft(Value, frozen=True, kw_only=True):
         """Start the clock of a question that was asked `asked_ago` seconds ago, by another hub. `math.inf` never
         expires.
         """
+        # A question that was just found again must not expire before viewers can reconnect.
         left = max(timeout - asked_ago, min(timeout, _LEAST_SECONDS))
         end = now - asked_ago + LONGEST_SECONDS if timeout < math.inf else math.inf
         return cls(left=left, at=now, end=end, leases={}, timeout=timeout)
@@ -60,6 +61,7 @@ class TimeLeft(Value, frozen=True, kw_only=True):
 
     def seconds(self, now: float) -> float:
         """Return the seconds left."""
+        # While a lease is valid the time does not run; after its end it runs from there.
         ran = max(0.0, now - max(self.at, self._shown_until))
         return max(0.0, min(self.left - ran, self.end - now))
 
@@ -71,6 +73,7 @@ class TimeLeft(Value, frozen=True, kw_only=True):
         return min(max(self.at, self._shown_until) + self.left, self.end)
 
     def at_time(self, now: float) -> TimeLeft:
+        # Expired leases have stopped the clock up to their end, which the seconds above account for.
         leases = {viewer: until for viewer, until in self.leases.items() if until > now}
         ran = max(0.0, now - max(self.at, self._shown_until))
         return replace(self, left=max(0.0, self.left - ran), at=max(now, self.at), leases=leases)
@@ -78,6 +81,7 @@ class TimeLeft(Value, frozen=True, kw_only=True):
     def shown(self, viewer: str, now: float, seconds: float = LEASE_SECONDS) -> TimeLeft:
         """Add or extend a lease."""
         fresh = self.at_time(now)
+        # A client that invents viewers must not fill the memory.
         if len(fresh.leases) >= _VIEWERS and viewer not in fresh.leases:
             return fresh
         return replace(fresh, leases={**fresh.leases, viewer: now + seconds})
@@ -85,6 +89,7 @@ class TimeLeft(Value, frozen=True, kw_only=True):
     def shifted(self, by: float) -> TimeLeft:
         """Convert to a clock that is ahead by `by` seconds, as on another machine."""
         leases = {viewer: until + by for viewer, until in self.leases.items()}
+        # Monotonic clocks of two machines differ, so times are shifted and not copied.
         return replace(self, at=self.at + by, end=self.end + by, leases=leases)
 
     def hidden(self, viewer: str, now: float) -> TimeLeft:
@@ -146,6 +151,7 @@ class Deadline:
     async def passed(self) -> None:
         """Wait until the time is up."""
         while (left := self.time_left.runs_out() - self.clock()) > 0:
+            # Any change of the leases moves the end, so look again after it.
             with anyio.move_on_after(left):
                 await self._changed.wait()
 
@@ -176,6 +182,7 @@ class Deadline:
     def change(self, time_left: TimeLeft) -> None:
         """Replace the remaining time and notify waiters and watchers."""
         self.time_left = time_left
+        # Wake those who wait, and give later ones a new event.
         self._changed.set()
         self._changed = anyio.Event()
         for tell in self.watchers.values():
@@ -189,6 +196,7 @@ class Deadline:
                 if until:
                     self.release(viewer)
                 until = 0.0
+            # Renewed well before its end, so that a slow moment does not end the lease.
             elif until - now < LEASE_SECONDS - _RENEW_SECONDS:
                 self.lease(viewer)
                 until = now + LEASE_SECONDS

@@ -58,12 +58,14 @@ def canonical_program(words: Sequence[str]) -> tuple[str, ...]:
 
 def compare(rule: tuple[str, ...], command: tuple[str, ...], variables: Iterable[str] = ()) -> Certainty:
     """Return whether a rule covers a command; both begin with a `canonical_program`."""
+    # The name of the program can only be known after the shell has computed it.
     if command[0] == COMPUTED:
         return "perhaps"
     if rule[0] != command[0]:
         return "no"
     wanted, given = _read_rule(rule), _read(command)
     begin = VARIABLES.get(command[0], command[0].upper() + "_")
+    # A variable such as `GIT_CONFIG_KEY_0` may change what the command does.
     if any(name.startswith(begin) for name in variables):
         given.unclear = given.any_subcommand = True
     return _compare_readings(wanted, given)
@@ -121,6 +123,7 @@ def _read_subcommand(reading: _Reading, words: list[str]) -> list[str]:
     """Find the subcommand, resolving aliases, and return the words after it."""
     program = reading.program
     for _ in range(_ALIASES_FOLLOWED):
+        # Options before the subcommand belong to the program itself.
         words = _read_options(reading, grammar_of(program) or Grammar(), words, only_before_operands=True)
         if not words:
             return []
@@ -131,6 +134,7 @@ def _read_subcommand(reading: _Reading, words: list[str]) -> list[str]:
         if COMPUTED in name:
             reading.any_subcommand = True
             return words[1:]
+        # Only an alias that the command itself defines. One in a file may be anything, and is handled below.
         if program == "git" and name not in GIT_COMMANDS and name.lower() in reading.aliases:
             words = [*reading.aliases.pop(name.lower()), *words[1:]]
             continue
@@ -152,6 +156,7 @@ def _read_subcommand(reading: _Reading, words: list[str]) -> list[str]:
             reading.any_subcommand = True
         return words[1:]
     reading.any_subcommand = True
+    # Aliases that refer to each other must not be followed for ever.
     return words
 
 
@@ -172,6 +177,7 @@ def _read_options(
     while at < len(words):
         word = words[at]
         at += 1
+        # After `--` nothing is an option.
         if word == "--" and not only_before_operands:
             reading.operands += words[at:]
             reading.unclear |= any(COMPUTED in other for other in words[at:])
@@ -195,6 +201,7 @@ def _read_option(reading: _Reading, grammar: Grammar, word: str, following: str 
         reading.unclear = True
     name, equals, attached = word.partition("=")
     bundled = word[1] != "-" and not (grammar.one_dash and _named(grammar, name))
+    # A bundle of letters, unless the program reads `-name` as one option.
     if bundled and (not grammar.one_dash or all(f"-{letter}" in grammar.options for letter in name[1:])):
         return _read_bundle(reading, grammar, word[1:], following)
     meant = _named(grammar, name)
@@ -223,6 +230,7 @@ def _read_bundle(reading: _Reading, grammar: Grammar, letters: str, following: s
             if reading.program == "tar" and rest and option.value == "=":  # in `xfz`, the value is the next word
                 reading.add(option, following)
                 continue
+            # An optional value is attached, so the rest may also be more letters.
             if option.value == "?":
                 reading.possible |= _effects_of(reading, grammar, f"-{rest}")
             return _take(reading, grammar, option, rest.removeprefix("=") or None, following)
@@ -257,6 +265,7 @@ def _read_setting(reading: _Reading, setting: str) -> None:
     section, _, name = key.partition(".")
     if section.lower() == "alias" and value[:1] not in ("!", "") and COMPUTED not in value:
         reading.aliases[name.lower()] = value.replace('"', "").replace("'", "").split()
+    # Other settings may define aliases, pagers or hooks.
     elif not is_harmless_git_setting(setting):
         reading.unclear = reading.any_subcommand = True
 
@@ -264,11 +273,13 @@ def _read_setting(reading: _Reading, setting: str) -> None:
 def _named(grammar: Grammar, name: str) -> list[Option]:
     """Return the options that a word may name: an exact match, or all that begin with it."""
     bare = name.lstrip("-")
+    # An exact name comes before an abbreviation.
     for spelling in [f"--{bare}", f"-{bare}"] if grammar.one_dash else [name]:
         if spelling in grammar.options:
             return [grammar.options[spelling]]
     if len(bare) < 2 and grammar.one_dash:
         return []
+    # Programs accept any unambiguous beginning of a long option.
     found = {
         id(option): option
         for spelling, option in grammar.options.items()
@@ -285,6 +296,7 @@ def _read_refspecs(reading: _Reading, grammar: Grammar) -> None:
     """Add the effects of refspecs: `+main` forces an update, `:main` deletes a branch."""
     refspecs = reading.operands if "repo" in reading.effects else reading.operands[1:]
     for refspec in refspecs:
+        # A plus sign forces the update, as `--force` does.
         if refspec.startswith("+"):
             reading.add(grammar.options["--force"], None)
         if refspec.startswith((":", "+:")) and refspec not in (":", "+:"):
@@ -295,6 +307,7 @@ def _read_refspecs(reading: _Reading, grammar: Grammar) -> None:
 
 
 def _compare_readings(rule: _Reading, command: _Reading) -> Certainty:
+    # The same work may be done by another git command.
     if rule.subcommand not in ("", command.subcommand):
         within = (
             rule.program == "git" and not rule.effects and rule.subcommand in WITHIN_GIT.get(command.subcommand, ())
@@ -302,6 +315,7 @@ def _compare_readings(rule: _Reading, command: _Reading) -> Certainty:
         return "perhaps" if command.any_subcommand or within else "no"
     missing = [(name, value) for name, values in rule.effects.items() for value in values]
     missing = [(name, value) for name, value in missing if not _has(command, name, value)]
+    # A missing effect may hide behind something that only a shell can compute.
     if missing and not command.unclear and not all(name in command.possible for name, _ in missing):
         return "no"
     others = _compare_others(rule, command)
@@ -319,6 +333,7 @@ def _compare_others(rule: _Reading, command: _Reading) -> Certainty:
         if rule.subcommand == "" and rule.program in WITH_SUBCOMMANDS:
             return "yes"
         answer = compare_spelling(rule.rest, command.rest)
+        # An unknown grammar knows nothing about the words, so uncertainty stays.
         return "perhaps" if answer == "no" and command.unclear else answer
     kind = command.grammar.operands
     if command.grammar.stops:
@@ -333,10 +348,13 @@ def _compare_others(rule: _Reading, command: _Reading) -> Certainty:
         return "yes"
     if command.unclear or (kind == "refspecs" and _may_push(rule.operands, command)):
         return "perhaps"
+    # A symbolic mode may give the same rights as the numeric mode of the rule.
     if kind == "modes" and any(_OPENS.search(other) for other in command.operands[:1]):
         return "perhaps"
+    # A pathspec may match the file that the rule names.
     if command.program == "git" and any(map(_PATHSPEC.match, command.operands)):
         return "perhaps"
+    # A path with `..` may lead to an absolute path of the rule.
     leads_up = any(".." in other.split("/") for other in command.operands)
     return "perhaps" if leads_up and any(word.startswith(("/", "~")) for word in missing) else "no"
 
@@ -350,6 +368,7 @@ def _may_push(wanted: Sequence[str], command: _Reading) -> bool:
         "*" in refspec or _branch(refspec) in _ABSTRACT_REFS for refspec in refspecs
     )
     other_remote = bool(remote) and remote[0] != wanted[0]
+    # Without refspecs git pushes what its configuration says.
     return names_all or not refspecs or (other_remote and {*map(_branch, wanted[1:])} <= {*map(_branch, refspecs)})
 
 
@@ -379,6 +398,7 @@ def _is_same(word: str, other: str) -> bool:
     return (
         word == other
         or word.casefold() == other.casefold()
+        # Case and redundant dots do not make another file.
         or ("/" in word + other and posixpath.normpath(word) == posixpath.normpath(other).replace("//", "/"))
     )
 
@@ -402,6 +422,7 @@ def _resource(word: str) -> str:
 def compare_spelling(expected: Sequence[str], given: Sequence[str]) -> Certainty:
     """Compare by spelling: options may be anywhere; operands must be in order, with only options between them."""
     worst: Certainty = "yes" if _in_order([word for word in expected if word[:1] != "-"], given) else "no"
+    # A shell may compute the missing words.
     if worst == "no" and any(COMPUTED in word for word in given):
         worst = "perhaps"
     for option in expected:
@@ -436,9 +457,11 @@ def _has_option(option: str, given: Sequence[str]) -> bool:
 def _may_be(option: str, word: str) -> bool:
     """Return whether the word may be another spelling of the option: abbreviated, a short form, or in a file."""
     if COMPUTED in word or (word.startswith("@") and "/" not in word):
+        # A word `@file` may name a file with further options.
         return True
     if word[:1] != "-" or word in ("-", "--"):
         return False
+    # A long option may have a short form that is not known here.
     if option.startswith("--") != word.startswith("--"):
         return True
     long, short = sorted([option.partition("=")[0], word.partition("=")[0]], key=len, reverse=True)

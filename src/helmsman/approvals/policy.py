@@ -94,6 +94,7 @@ class PossibleCommand:
 def possible_commands(text: str, commands: Sequence[SimpleCommand] | None) -> list[PossibleCommand]:
     """Return all commands that `text` may run; `commands` is the result of `parse_command`."""
     known = [PossibleCommand(command.words, variables=command.env) for command in commands or ()]
+    # Both readings are tried, since both the command and its text may run.
     if commands is not None and not any(runs_words(each.words) or may_run_text(each.words) for each in commands):
         return known
     guesses = list(_guesses(text, understood=commands is not None))
@@ -103,6 +104,7 @@ def possible_commands(text: str, commands: Sequence[SimpleCommand] | None) -> li
             for each in guesses
             for words in dict.fromkeys([" ".join(each.words), _GLUE.sub(" ", " ".join(each.words))])
         ]
+    # After such a definition any word can run anything.
     if commands is None and _DEFINITION.search(text):
         guesses.append(PossibleCommand([COMPUTED]))
     return [*known, *guesses]
@@ -119,6 +121,7 @@ def may_run(prefix: Sequence[str], possible: Sequence[PossibleCommand]) -> Certa
             if name != rule[0] and (name != COMPUTED or at):  # most words after a program are not programs
                 continue
             compared += 1
+            # A hostile command must not take seconds. Undecided commands are asked about.
             if compared > _COMPARISONS:
                 return "perhaps"
             words = list(command.words[at : at + _WORDS_COMPARED] if command.runs_words else command.words)
@@ -142,6 +145,7 @@ def runs_literally(prefix: Sequence[str], possible: Sequence[PossibleCommand]) -
 
 
 def _guesses(text: str, *, understood: bool) -> Iterator[PossibleCommand]:
+    # Cut before any pattern is applied, so that the work stays linear.
     script = innermost_script(text)[:_CHARACTERS_SEARCHED].replace(COMPUTED, " ").replace("\\\n", "")
     variants = [
         _EXPANDED.sub(f" {COMPUTED} ", script),
@@ -149,6 +153,7 @@ def _guesses(text: str, *, understood: bool) -> Iterator[PossibleCommand]:
         _VARIABLE.sub("", script),
     ]
     for variant in dict.fromkeys(variants):
+        # Quotes may join words or separate them, so both are tried.
         for without_quotes in (_QUOTES.sub("", variant), _QUOTES.sub(" ; ", variant)):
             yield from _pieces(without_quotes, understood=understood)
 
@@ -160,6 +165,7 @@ def _pieces(script: str, *, understood: bool) -> Iterator[PossibleCommand]:
         words = [each for word in piece.split() for each in _expanded(word, understood=understood)]
         start = 0
         while start < len(words) and (_ASSIGNMENT.match(words[start]) or words[start] == "!"):
+            # Variables and `!` may come before the program.
             start += 1
         if start < len(words):
             words = words[start:]
@@ -172,6 +178,7 @@ def _pieces(script: str, *, understood: bool) -> Iterator[PossibleCommand]:
 def _expanded(word: str, *, understood: bool) -> list[str]:
     """Split a word as a shell may expand it: unquoted patterns and brace lists become `COMPUTED`."""
     is_list = "{" in word and "," in word and "}" in word
+    # Understood words are already without patterns.
     if not understood and (is_list or (_PATTERN.search(word) and word not in _IS_NO_PATTERN)):
         return [COMPUTED]
     return word.replace("$", " ").replace("{", " ").replace("}", " ").split()
@@ -227,10 +234,12 @@ def decide(question: Question, rules: RuleSet, workspace: Workspace) -> Ruling:
     subject = _Subject(question, workspace)
     narrowing = [rule for rule in rules.rules if rule.effect != "allow"]
     answers = [(rule, subject.is_meant_by(rule)) for rule in narrowing]
+    # Deny before ask, and both before allow, whatever their order in the files.
     for effect in ("deny", "ask"):
         for rule, answer in answers:
             if rule.effect == effect and answer == "yes":
                 return Ruling(rule.effect, rule, rule.reason or f"A rule says so: {rule.describe()}.")
+    # A rule that may cover the question is not enough to deny it, but no allow rule may answer it.
     for rule, answer in answers:
         if answer == "perhaps":
             return Ruling("ask", rule, f"It is not certain whether this rule covers it: {rule.describe()}.")
@@ -263,6 +272,7 @@ class _Subject:
         details = question.details
         self.type = question.type
         self.text = _text(details.get("command")) if question.type == "command_approval" else None
+        # As it is shown, and as its innermost script: the user may write either.
         self.texts = () if self.text is None else (self.text, shell_script(self.text))
         self.commands = parse_command(self.text) if self.text is not None else None
         self.possible = possible_commands(self.text, self.commands) if self.text is not None else []
@@ -303,6 +313,7 @@ class _Subject:
         return may_run(command, self.possible)
 
     def _may_be_inside(self, rule: Rule, directory: Path) -> bool:
+        # A patch has its files, any other question the directories in which it may run.
         places: Iterable[str] | None = self.paths
         if self.type != "patch_approval":
             places = directories_after(self.directory, self.commands or ())
@@ -333,6 +344,7 @@ def sandbox_of(question: Question, workspace: Workspace) -> WhereItRuns:
         paths = changed_paths(question)
         # "outside" means that the agent runs without a sandbox.
         is_held = workspace.writes == "workspace" and said != "outside"
+        # A granted root allows more than the listed files, and a missing list could name anything.
         if paths is None or question.details.get("grantRoot") or not is_held:
             return "outside"
         roots = [root for root in (workspace.directory, *workspace.writable_roots) if root is not None]
@@ -345,6 +357,7 @@ def named_paths(question: Question) -> list[Any]:
     """Return all paths that a patch names, from the list or from the legacy form, which names move targets separately."""
     paths, files = question.details.get("paths"), question.details.get("files")
     named = list(paths) if isinstance(paths, list | tuple) else []
+    # The legacy form of Codex names the target of a move inside the change.
     for path, change in files.items() if isinstance(files, dict) else ():
         update = change.get("update") if isinstance(change, dict) else None
         moved = update.get("move_path") if isinstance(update, dict) else None
@@ -368,9 +381,11 @@ def _decide_command(subject: _Subject, rules: Sequence[Rule]) -> Ruling:
         return Ruling("ask", None, "The question does not say which command it is about.")
     if subject.is_more_than_words:
         return Ruling("ask", None, "It asks for more than to run these words here, which no rule covers.")
+    # Before any `cd` of the command itself.
     start = directories_after(subject.directory, ())
     whole = [rule for rule in rules if rule.text in subject.texts and _holds_in(rule, start)]
     ruling = _by_first(whole, inside=subject.stays_inside)
+    # A rule for the whole text covers it even if no part is understood.
     if ruling is not None and (ruling.effect == "allow" or subject.commands is None):
         return ruling
     if subject.commands is None:
@@ -383,6 +398,7 @@ def _decide_command(subject: _Subject, rules: Sequence[Rule]) -> Ruling:
         holding = [rule for rule in rules if _holds_in(rule, places)]
         covering = next((rule for rule in holding if _covers(rule, command, inside=subject.stays_inside)), None)
         if covering is None:
+            # Tell the user that a rule exists, and why it does not apply.
             inside = (rule for rule in holding if not rule.outside and _covers(rule, command, inside=True))
             if (only_inside := next(iter((*whole, *inside)), None)) is not None:
                 return _only_inside(only_inside)
@@ -397,10 +413,12 @@ def _decide_command(subject: _Subject, rules: Sequence[Rule]) -> Ruling:
 def _covers(rule: Rule, command: SimpleCommand, *, inside: bool) -> bool:
     if rule.command is None or not (inside or rule.outside):
         return False
+    # Word for word: redirections and variables make it another command.
     if rule.outside and not rule.prefix:
         return command == SimpleCommand(rule.command)
     if rule.outside and not inside and names_program(command.words) and not names_program(rule.command):
         return False  # the rule's first words do not name the program that would run
+    # Without a redirection into a file, and with known variables only.
     return (
         command.words[: len(rule.command)] == rule.command and not command.writes and set(command.env) <= set(rule.env)
     )
@@ -438,6 +456,7 @@ def directories_after(start: str | None, commands: Iterable[SimpleCommand]) -> l
         if command.words[0] != "cd":
             continue
         target = cd_target(command)
+        # The directories multiply with each `cd`, so there is a limit.
         if target is None or len(places) > _MAX_DIRECTORIES:
             return None
         reached = [os.path.join(place, target) for place in places]  # noqa: PTH118 - Path drops the dots in it
@@ -461,6 +480,7 @@ def _decide_patch(subject: _Subject, rules: Sequence[Rule], *, switch: bool) -> 
 
 def _covers_files(rule: Rule, paths: Sequence[str]) -> bool:
     if rule.paths is not None:
+        # A rule from an answer names its files, with links resolved when it was made.
         return set(paths) <= set(rule.paths)
     if rule.type != "patch_approval" or rule.directory is None or not _are_ordinary_files(paths, [rule.directory]):
         return False
@@ -475,6 +495,7 @@ def _are_ordinary_files(paths: Iterable[str], roots: Sequence[Path]) -> bool:
 def _is_ordinary_file(path: Path, root: Path) -> bool:
     if not path.is_relative_to(root) or path == root:
         return False
+    # File systems may ignore case: `.GIT` is git's directory on macOS.
     parts = [part.casefold() for part in path.relative_to(root).parts]
     return _HOOKS not in pairwise(parts) and not any(part in _PROTECTED_NAMES for part in parts)
 
@@ -496,8 +517,10 @@ def _holds_in(rule: Rule, places: Sequence[str] | None) -> bool:
     directory = rule.directory
     if directory is None:
         return True
+    # The rule was made for the directory that this path meant then.
     if rule.resolved and _resolved(str(directory)) != str(directory):
         return False
+    # In every directory where the command may run.
     return places is not None and all(_inside(place, directory, rule.below) for place in places)
 
 
@@ -525,6 +548,7 @@ def led_elsewhere(question: Question, directory: Path | None) -> dict[str, str]:
         if directory is not None and said.is_relative_to(directory):
             said = Path(_resolved(str(directory))) / said.relative_to(directory)
         if name.isprintable() and (real := _resolved(whole)) != str(said):
+            # A name with control characters could not be shown.
             led[name] = real
     return led
 
@@ -560,6 +584,7 @@ def beyond_roots(question: Question, roots: Sequence[Path], directory: str | Non
     `directory` is the session's directory and the base of relative paths.
     """
     base = Path(directory or "")
+    # A relative path counts from the session's directory, and links are resolved.
     outside = [place for place in _places(question) if not is_inside(base / place, roots)] if roots else []
     if not outside:
         return None
@@ -578,6 +603,7 @@ def _places(question: Question) -> Iterator[str]:
     details = question.details
     match question.type:
         case "patch_approval":
+            # A patch with unreadable file names counts as one that writes anywhere.
             yield from map(str, named_paths(question)) if named_paths(question) else (_UNREADABLE,)
             if details.get("grantRoot") is not None:
                 yield str(details["grantRoot"])
@@ -592,6 +618,7 @@ def _places(question: Question) -> Iterator[str]:
 
 def _permitted(permissions: Any) -> Iterator[str]:
     wanted = _given(permissions)
+    # A key that is not known could grant anything.
     is_read = wanted is not None and wanted.keys() <= {"network", "fileSystem"}
     files = _given((wanted or {}).get("fileSystem", {})) if is_read else None
     if files is None:
@@ -600,6 +627,7 @@ def _permitted(permissions: Any) -> Iterator[str]:
     for key, value in files.items():
         if key in _NO_PLACES:
             continue
+        # A form that is not known may name more places.
         if key not in ("write", "entries") or not isinstance(value, list):
             yield _UNREADABLE
         elif key == "write":
@@ -612,6 +640,7 @@ def _entry(entry: Any) -> Iterator[str]:
     access, path = (entry.get("access"), entry.get("path")) if isinstance(entry, dict) else (None, None)
     if access in _NO_WRITING:
         return
+    # An object is either a plain path or something that cannot be compared, such as a pattern.
     if isinstance(path, dict):
         path = path.get("path") if path.get("type") == "path" else None
     yield path if isinstance(path, str) else _UNREADABLE

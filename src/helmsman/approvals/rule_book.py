@@ -133,6 +133,7 @@ def read_rules(content: Mapping[str, Any], path: Path, *, project: Path | None =
     if not isinstance(switch, bool):
         raise InvalidSetting(f"allow_workspace_patches in {path} is {switch!r}. Set it to true or false.")
     trusted = content.get("trusted_projects", [])
+    # It would let a repository trust itself.
     if project is not None and trusted:
         raise InvalidSetting(f"{path} sets trusted_projects, which a project's file may not. Remove it there.")
     if not isinstance(trusted, list) or not all(isinstance(entry, str) for entry in trusted):
@@ -172,6 +173,7 @@ class _Entry:
         unknown = sorted(self._entry.keys() - _KEYS)
         if unknown:
             raise self._refuse(f"has an unknown key {unknown[0]!r}", f"Use only {', '.join(sorted(_KEYS))}")
+        # Every key is checked even if the rule does not use it: a typo must not widen a rule.
         rule = Rule(
             effect=cast("Effect", self._one_of("effect", get_args(Effect), required=True)),
             command=self._words("command"),
@@ -212,6 +214,7 @@ class _Entry:
 
     def _check_allow(self, rule: Rule) -> None:
         if rule.command is not None:
+            # The words, quoted, must be read as exactly one plain command, or the rule would cover more than it shows.
             if parse_command(quoted(rule.command)) != (SimpleCommand(rule.command),):
                 raise self._refuse(
                     f"allows {shlex.join(rule.command)!r}, which could run anything",
@@ -222,6 +225,7 @@ class _Entry:
             return
         if rule.env:
             raise self._refuse("has env without a command", "Remove it, or say which command it belongs to")
+        # Without any of these it would allow every question of its type.
         if (
             rule.text is None
             and rule.mcp is None
@@ -233,6 +237,7 @@ class _Entry:
             )
 
     def _check_outside(self, rule: Rule) -> None:
+        # A project's file comes with the repository, and may have been written by a session.
         if rule.outside and self._project is not None:
             raise self._refuse(
                 "has outside = true, which no project may allow", "Put it into your own file, with its directory"
@@ -255,6 +260,7 @@ class _Entry:
         directory = None if value is None else _directory(value, f"directory in {self._name}", project)
         if project is None or self._entry.get("effect") != "allow":
             return directory
+        # By real paths: a link in the project could lead anywhere.
         if directory is not None and not Path(os.path.realpath(directory)).is_relative_to(os.path.realpath(project)):
             raise self._refuse("allows something outside of its project", "Put it into your own file")
         return directory or project
@@ -362,6 +368,7 @@ class ListedRule:
     @property
     def id(self) -> str:
         """Content hash: after a change of the file, an id never refers to another rule."""
+        # Not the number, which changes when another rule is removed.
         return hashlib.sha256(f"{self.path}\0{self.toml}".encode(errors="surrogatepass")).hexdigest()[:8]
 
     @property
@@ -389,6 +396,7 @@ class ListedRule:
 def lines_of_rules(text: str, count: int) -> list[int | None]:
     """Return the line in which each rule of a file begins; None where that is unclear."""
     lines = [text.count("\n", 0, header.start()) + 1 for header in _HEADER.finditer(text)]
+    # A header inside a text or a comment makes the count differ.
     return [*lines] if len(lines) == count else [None] * count
 
 
@@ -406,6 +414,7 @@ def without_rule(text: str, number: int) -> str | None:
     except tomllib.TOMLDecodeError:
         return None
     rest = [rule for at, rule in enumerate(rules, start=1) if at != number]
+    # Both versions are parsed, so that removing one rule provably changes nothing else.
     return shorter if {**before, "rules": rest} == {"rules": [], **after} else None
 
 
@@ -442,8 +451,10 @@ class RuleBook:
         contents, problem = self._contents(directory)
         if problem is not None:
             log.warning("people are asked about everything that is not denied: %s", problem)
+            # An unreadable file may hold a deny rule that would have come first.
             contents = [_narrowing_part(content) for content in contents]
         return RuleSet(
+            # Proposed by a model and not yet confirmed, so without effect.
             rules=tuple(rule for content in contents for rule in content.rules if rule.proposed_by is None),
             allow_workspace_patches=any(content.allow_workspace_patches for content in contents),
             problem=problem.message if problem is not None else None,
@@ -466,6 +477,7 @@ class RuleBook:
         """
         files, problem = self._files(directory)
         listed: list[ListedRule] = []
+        # Line numbers are for people only; without them the rule is still listed.
         for file in files:
             lines = lines_of_rules(_text(file.path), len(file.content.rules))
             for number, rule in enumerate(file.content.rules, start=1):
@@ -501,6 +513,7 @@ class RuleBook:
             decide(_question(text, directory, inside=inside), rules, Workspace(directory=directory))
             for text in dict.fromkeys([command, *meant])
         ]
+        # A deny is the most important answer, then what would run without a question.
         return min(decisions, key=lambda decision: ("deny", "allow", "ask").index(decision.effect))
 
     def add(self, rule: Rule) -> str | None:
@@ -514,6 +527,7 @@ class RuleBook:
 
         def added(text: str) -> str:
             known = self._content(path, project=None)
+            # Its origin names a line in the file, which a new rule does not have yet.
             if any(replace(one, origin=rule.origin) == rule for one in known.rules):
                 return text
             text += ("" if text.endswith("\n") or not text else "\n") + rule_as_toml(rule)
@@ -534,6 +548,7 @@ class RuleBook:
         removed: list[ListedRule] = []
 
         def shorter(text: str) -> str:
+            # Looked up under the lock, as another process may have changed the numbers.
             found = next((one for one in self.listed(None) if one.permanent and one.id == rule_id), None)
             if found is None:
                 raise InvalidInput(f"{self.permanent_path} has no rule {rule_id}. List the rules to see which it has.")
@@ -555,6 +570,7 @@ class RuleBook:
             InvalidInput: There is no such rule, or it is active already.
             InvalidSetting: The file cannot be changed.
         """
+        # Removed first: the rule must never be in the file twice.
         proposed = self.remove(rule_id)
         if proposed.rule.proposed_by is None:
             self.add(proposed.rule)
@@ -567,6 +583,7 @@ class RuleBook:
         """Change the file of permanent rules under a lock."""
         path = self.permanent_path
         ensure_state_dir(self._state_dir)
+        # All processes of the user share the file.
         try:
             with file_lock(self._state_dir / "rules.lock", timeout=_LOCK_SECONDS):
                 before = path.read_text(encoding="utf-8") if path.exists() else ""
@@ -588,14 +605,17 @@ class RuleBook:
         trusted: set[str] = set()
         problem: InvalidSetting | None = None
         files = [(path, None) for path in (*self._user_files, self.permanent_path)]
+        # The user's files come first, since they say which projects are trusted.
         for path, project in (*files, *((path, path.parent) for path in self._project_files(directory))):
             try:
                 content = self._content(path, project=project)
+            # Continue with the other files: their deny rules still hold.
             except InvalidSetting as error:
                 problem = problem or error
                 continue
             if project is None:
                 trusted |= {os.path.realpath(place) for place in content.trusted_projects}
+            # By real paths on both sides.
             may_allow = project is None or os.path.realpath(project) in trusted
             found.append(_RulesFile(path, content, project, may_allow))
         return found, problem
@@ -610,6 +630,7 @@ class RuleBook:
         places = project_places(os.path.realpath(directory), str(expand_home("~")))
         own = {os.path.realpath(path) for path in self._user_files}
         candidates = [Path(place, CONFIG_NAME) for place in places]
+        # The user's own file can lie inside a repository, and is not a project's file then.
         return [path for path in candidates if os.path.lexists(path) and os.path.realpath(path) not in own]
 
     def _content(self, path: Path, *, project: Path | None) -> RulesContent:
@@ -623,6 +644,7 @@ class RuleBook:
         others = 0o022 if path == self.permanent_path else 0o002 if project is None else 0
         if os.name == "posix" and status.st_mode & others:
             raise InvalidSetting(f"Other users can write to {path}. Look at what it allows, then take that right away.")
+        # Cheaper than reading, which every question would otherwise do.
         stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
         remembered = self._read.get(path)
         if remembered is not None and remembered[0] == stamp:
@@ -631,6 +653,7 @@ class RuleBook:
         if path == self.permanent_path:  # answers create rules for one directory, with all links followed
             rules = tuple(replace(rule, resolved=not rule.below) for rule in content.rules)
             content = replace(content, rules=rules)
+        # Directories come and go over weeks; start again rather than track them.
         if len(self._read) >= _FILES_REMEMBERED:
             self._read.clear()
         self._read[path] = (stamp, content)
@@ -671,6 +694,7 @@ def _narrowing_part(content: RulesContent) -> RulesContent:
 def prefixes_for(question: Question, workspace: Workspace) -> list[list[str]]:
     """Return the choices for "always allow": a sensible prefix of the command, then the whole command. Often empty."""
     words = _only_command(question)
+    # Outside the sandbox only the exact command may be allowed.
     if words is None or sandbox_of(question, workspace) != "inside":
         return []
     return [list(offered) for offered in dict.fromkeys([sensible_prefix(words), words]) if offered is not None]
@@ -681,6 +705,7 @@ def rule_for_session(question: Question, workspace: Workspace) -> Rule | None:
     origin = "approved for this session"
     outside = sandbox_of(question, workspace) != "inside"
     if question.type == "command_approval":
+        # Without a directory the rule would hold everywhere.
         text, directory = _command_text(question), _directory_of(question, workspace)
         if text is None or directory is None:
             return None
@@ -688,6 +713,7 @@ def rule_for_session(question: Question, workspace: Workspace) -> Rule | None:
             effect="allow", text=text, directory=directory, below=False, resolved=True, outside=outside, origin=origin
         )
     paths = changed_paths(question)
+    # A root that is granted covers more than the files shown.
     if paths is None or question.details.get("grantRoot"):
         return None
     return Rule(effect="allow", type="patch_approval", paths=paths, outside=outside, origin=origin)
@@ -699,6 +725,7 @@ def rule_for_always(question: Question, workspace: Workspace) -> Rule | None:
     if rule is None or rule.text is None or rule.directory is None:
         return None
     home = os.path.realpath(expand_home("~"))
+    # A rule there would cover every project.
     if rule.directory in (Path(rule.directory.anchor), Path(home)):
         return None  # permanent rules belong to a project
     if redact(rule.text) != rule.text:
@@ -713,6 +740,7 @@ def with_prefix(rule: Rule, question: Question, workspace: Workspace, prefix: Se
         AnswerInvalid: The prefix was not offered.
     """
     offered = prefixes_for(question, workspace)
+    # Only a prefix that was shown may be chosen.
     if list(prefix) not in offered:
         choices = " or ".join(shlex.join(choice) for choice in offered) or "none: answer approve_always alone"
         raise AnswerInvalid(f"{shlex.join(prefix)!r} is not a prefix that was offered. Choose {choices}.")
@@ -724,6 +752,7 @@ def rule_shown_for_always(question: Question, prefix: str | None) -> str | None:
     text = question.details.get("alwaysRule")
     if not isinstance(text, str) or prefix is None:
         return text
+    # From the text that the user has seen, so that the shown rule and the stored one cannot differ.
     (rule,) = read_rules(tomllib.loads(text), Path("rules.toml")).rules
     try:
         return rule_as_toml(_for_beginning(rule, tuple(shlex.split(prefix))))
@@ -749,7 +778,9 @@ def _only_command(question: Question) -> tuple[str, ...] | None:
     """Return the words of a single command, alone or after a `cd`."""
     text = _command_text(question)
     commands = parse_command(text) if text is not None else None
+    # A `cd` before the command does not change which command it is.
     real = [command for command in commands or () if cd_target(command) is None]
+    # A redirection or a variable belongs to the command, and a prefix would not show it.
     if len(real) != 1 or real[0].writes or real[0].env:
         return None
     return real[0].words

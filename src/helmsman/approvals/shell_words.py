@@ -100,6 +100,7 @@ def _parse(text: str, dialect: _Dialect, depth: int) -> list[SimpleCommand]:
     found: list[SimpleCommand] = []
     for command in _Reader(text, dialect).commands():
         script = _script_of(command)
+        # Only a script is looked into; a shell that runs a file stays a program.
         if script is None:
             _check_program(command.words)
             found.append(command)
@@ -114,6 +115,7 @@ def _script_of(command: SimpleCommand) -> tuple[_Dialect, str] | None:
     """Return the script of a shell; None for any other program and for a shell that runs a file."""
     path = PurePosixPath(command.words[0])
     options = command.words[1:]
+    # A shell with a file as its argument runs that file.
     if path.name not in SHELLS or not options or options[0][:1] not in ("-", "+"):
         return None
     while options and options[0] in _BEFORE_SCRIPT_OPTION:
@@ -134,6 +136,7 @@ def _script_of(command: SimpleCommand) -> tuple[_Dialect, str] | None:
 
 def _check_program(words: tuple[str, ...]) -> None:
     program = words[0]
+    # An assignment, a job or an option instead of a program.
     if program in NEVER_UNDERSTOOD or not program.isascii() or program[:1] in ("", "-", "+", "%") or "=" in program:
         raise _NotUnderstoodError
     if program == "printf" and any(word.startswith("-v") for word in words):  # sets a variable, such as PATH
@@ -160,6 +163,7 @@ class _Reader:
                     raise _NotUnderstoodError
                 return found
             found.append(self._simple_command())
+            # An operator without a command after it continues in the next line.
             operator = self._operator()
             another_must_follow = operator in ("&&", "||", "|", "|&")
 
@@ -176,6 +180,7 @@ class _Reader:
             else:
                 start = self._at
                 word, unquoted = self._word()
+                # A number directly before `<` or `>` names a descriptor.
                 if self._rest()[:1] in ("<", ">") and word.isdigit() and unquoted == len(word):
                     # Shells disagree on which numbers are descriptors, and one with empty quotes (2''>) is a word.
                     if len(word) > 1 or self._text[start : self._at] != word:
@@ -183,6 +188,7 @@ class _Reader:
                     command = self._redirect(command)
                     continue
                 assigned = _ASSIGNMENT.match(word)
+                # Only an unquoted name before any word is an assignment.
                 if assigned and assigned.end() <= unquoted and not command.words:
                     command = replace(command, env=(*command.env, assigned[1]))
                 else:
@@ -193,6 +199,7 @@ class _Reader:
 
     def _operator(self) -> str:
         for operator in ("&&", "||", "|&", "|", "&", ";", "\n"):
+            # The longer operators come first.
             if self._rest().startswith(operator):
                 self._at += len(operator)
                 if operator == "|&" and self._dialect == "sh":
@@ -214,6 +221,7 @@ class _Reader:
         self._skip(" \t")
         target, _ = self._word()
         if match[0] in ("<&", ">&"):
+            # Only a descriptor, or closing one; anything else would be a file.
             if target != "-" and not (len(target) == 1 and target.isdigit()):
                 raise _NotUnderstoodError
             return command
@@ -221,6 +229,7 @@ class _Reader:
             if target.startswith("/dev/") and target != "/dev/null":  # /dev/tcp/host/port is a connection
                 raise _NotUnderstoodError
             return replace(command, reads=True)
+        # Discarded output changes nothing.
         return replace(command, writes=command.writes or target != "/dev/null")
 
     def _word(self) -> tuple[str, int]:
@@ -230,12 +239,14 @@ class _Reader:
         quoted = False
         start = self._at
         while char := self._rest()[:1]:
+            # These characters are ordinary only within a word.
             if char in _PLAIN or (char in _PLAIN_AFTER_A_NAME and self._text[self._at - 1 : self._at].isalnum()):
                 if char == "=" and self._at == start:  # zsh expands =name to the path of a program
                     raise _NotUnderstoodError
                 pieces.append(char)
                 unquoted += not quoted
                 self._at += 1
+            # A backslash at the end of a line continues it.
             elif self._rest().startswith("\\\n"):
                 self._at += 2
             elif char in "'\"\\$":
@@ -257,6 +268,7 @@ class _Reader:
             return self._until_single_quote()
         if opening == '"':
             return self._until_double_quote()
+        # `$'…'` exists in bash and zsh only.
         if self._dialect == "bash" and self._rest().startswith("'"):
             self._at += 1
             return self._until_ansi_quote()
@@ -273,12 +285,14 @@ class _Reader:
     def _until_double_quote(self) -> str:
         pieces: list[str] = []
         while (char := self._take()) != '"':
+            # Expansions also work between double quotes.
             if char in "$`!":
                 raise _NotUnderstoodError
             if char == "\\":
                 escaped = self._take()
                 if escaped == "\n":
                     continue
+                # Between double quotes a backslash escapes only these; otherwise it stays.
                 char = escaped if escaped in '$`"\\' else "\\" + escaped
                 if escaped == "!":
                     raise _NotUnderstoodError
@@ -289,6 +303,7 @@ class _Reader:
         pieces: list[str] = []
         while (char := self._take()) != "'":
             if char == "\\":
+                # Other escapes can spell any character, and shells disagree on them.
                 escaped = _ANSI_ESCAPES.get(self._take())
                 if escaped is None:
                     raise _NotUnderstoodError
@@ -342,6 +357,7 @@ def table(section: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for keys, text in _FILE[section].items():
         for key in map(str.strip, keys.split(",")):
+            # A name may have several lines in the file.
             found[key] = f"{found[key]} {text}" if key in found else text
     return found
 
@@ -389,6 +405,7 @@ def may_run_text(words: Sequence[str]) -> bool:
     """Return whether a program may run text in its words, or text from its standard input."""
     program = program_name(words[0])
     if program == "git":
+        # Options that name programs may be abbreviated and attached.
         return any(word.startswith(_CODE_IN_OPTIONS_OF_GIT) for word in words[1:]) or names_program(words)
     is_told = program in SHELLS and all(word[:1] == "-" for word in words[1:])
     return program in names("code in words") or is_told
@@ -413,6 +430,7 @@ def names_program(words: Sequence[str]) -> bool:
 
 def git_runs_others(subcommand: str, words: Sequence[str]) -> bool:
     """Return whether `git SUBCOMMAND` may run another command, by itself or because of its words."""
+    # Commands of the user, and aliases, which may be anything.
     if subcommand not in names("git own work"):
         return True
     if subcommand in _TALKS_TO_REMOTES and any("::" in word for word in words):
@@ -440,6 +458,7 @@ def _changes_git(words: Sequence[str]) -> bool:
     operands = [word for word in words if word[:1] != "-"]
     if operands[:1] in (["set"], ["unset"]):
         operands = operands[1:]
+    # One operand reads a setting, two write one.
     writes = len(operands) > 1 or any(word.startswith(("-e", "--e", "--r", "--a")) for word in words)
     return writes and not (operands and is_harmless_git_setting("=".join(operands[:2])))
 
@@ -450,6 +469,7 @@ def _strategies(subcommand: str, words: Sequence[str]) -> Iterator[str]:
     for at, word in enumerate(words):
         name, equals, value = word.partition("=")
         following = words[at + 1] if at + 1 < len(words) else ""
+        # Git accepts any unambiguous beginning.
         if len(name) > 3 and "--strategy".startswith(name):
             yield value if equals else following
         elif has_letter and word[:1] == "-" and word[:2] != "--" and "s" in word:
@@ -463,6 +483,7 @@ def _has_word(words: Sequence[str], named: frozenset[str]) -> bool:
     for word in words:
         name = word.partition("=")[0]
         if word in named or (word[:1] == "-" and word[:2] != "--" and not letters.isdisjoint(word[1:])):
+            # Letters may be bundled, so each counts alone.
             return True
         if len(name) > 2 and name.startswith("--") and any(option.startswith(name) for option in longer):
             return True
@@ -477,18 +498,21 @@ def _is_listed(word: str, names: frozenset[str]) -> bool:
 def sensible_prefix(words: tuple[str, ...]) -> tuple[str, ...] | None:
     """Return a prefix of the command that may sensibly be allowed permanently; None if only the whole command may."""
     program = words[0]
+    # A program with a path may be anything.
     if "/" in program:
         return None
     if _PYTHON.fullmatch(program) and words[1:2] == ("-m",) and words[2:3] and words[2] in names("python checkers"):
         return words[:3]
     if program in names("read only"):
         return (program,)
+    # Programs that run their arguments are allowed only as a whole command.
     if _is_listed(program, _ONLY_WHOLE):
         return None
     if not words[1:] or not _SUBCOMMAND.fullmatch(words[1]) or "/".join(words[:2]) in names("anything goes"):
         return None
     if names_program(words):
         return None
+    # `npm run` and the like name what runs in the next word.
     if "/".join(words[:2]) not in names("runs by name"):
         return words[:2]
     named = words[2:] and _SUBCOMMAND.fullmatch(words[2]) and not _is_listed(words[2], _ONLY_WHOLE)

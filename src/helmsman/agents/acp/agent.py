@@ -155,6 +155,7 @@ class AcpAgent(SupervisedAgent):
 
         given = launch_environment(env)
         argv = await anyio.to_thread.run_sync(self.find, given)
+        # Only the directories: the process record is on disk, and the environment also holds secrets.
         homes = {name: value for name, value in given.items() if name == "HOME" or name.endswith("_HOME")}
         return Prepared(
             AcpDialect(self._profile, given),
@@ -189,6 +190,7 @@ class AcpAgent(SupervisedAgent):
     def _program(self, env: Mapping[str, str]) -> str:
         program = self._command[0] if self._command else self._profile.program
         named = str(expand_home(program)) if program.startswith("~") else program
+        # A bare name is searched on the PATH. Any other relative path would depend on the directory of a session.
         if Path(named).name == named:
             path = find_program(named, env, is_agent=True)
         elif not Path(named).is_absolute():
@@ -247,6 +249,7 @@ def _read_own(files: Iterable[ConfigFile]) -> Iterable[tuple[str, OwnWords]]:
                 tuple(command),
                 _text(table, "title", where, file.path) or name.capitalize(),
                 _text(table, "mode", where, file.path),
+                # Only an explicit `false` waives the check. A missing or mistyped value keeps the cautious default.
                 table.get("runs_repository_files") is not False,
                 _directories(table, where, file.path),
             ),
@@ -265,6 +268,7 @@ def _directories(table: Mapping[str, Any], where: str, path: Path) -> tuple[Path
     named = [expand_home(one) for one in value] if isinstance(value, list) and all(map(_is_text, value)) else None
     if named is None or not all(one.is_absolute() for one in named):
         raise InvalidSetting(f'{where}.writable in {path} must be a list of directories: ["~/.my-agent"].')
+    # Resolve links now: a sandbox is given real directories, and a command could change a link later.
     return tuple(one.resolve() for one in named)
 
 

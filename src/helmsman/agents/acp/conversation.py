@@ -94,6 +94,8 @@ _PROMPT: Final = "session/prompt"
 REQUEST_SECONDS: Final = 60.0
 _OUTCOMES: Final[Mapping[str, TurnOutcome]] = {"end_turn": "completed", "cancelled": "interrupted"}
 _NEEDS_LOGIN: Final = -32000
+# Agents put the HTTP status into the code or only into the text of an error. Three digits inside a longer number are
+# not one.
 _STATUS: Final = re.compile(r"(?<!\d)([45]\d\d)(?!\d)")
 _CODES: Final = {401: "unauthorized", 403: "unauthorized", 429: "rate_limit_exceeded"}
 _SERVER_ERROR: Final = 500
@@ -266,12 +268,15 @@ class AcpConversation(Conversation):
             session.id = text(made.get("sessionId"))
             if not session.id:
                 raise EngineStartFailed(f"{self.title} gave the new session no id. Try another version of it.")
+            # Only now is the session's id known, which its data is filed under.
             if data := text(session.about.get(DATA)):
                 await anyio.to_thread.run_sync(self._profile.was_begun, session.id, Path(data))
             await self._set_up(options)
         else:
             self._loading, session.cost = True, None
             known = mapping(mapping(self.process.answer.get("agentCapabilities")).get("sessionCapabilities"))
+            # Resume does not replay. Agents without it replay the whole conversation before they answer; `_loading`
+            # drops that.
             method = "session/resume" if "resume" in known else "session/load"
             try:
                 made = await self.ask(method, {"sessionId": session.id, **place})
@@ -280,6 +285,7 @@ class AcpConversation(Conversation):
             await self._set_up(options)
             self._loading = False
             await anyio.to_thread.run_sync(self._profile.was_loaded, session.id, self._env)
+            # Counts from before this load are not usage of the next turn.
             if self._profile.counting == "files" and self._reader is not None:
                 self._counted = await anyio.to_thread.run_sync(self._reader.spent, session.id)
         self.model = options.model or optional_text(mapping(made.get("models")).get("currentModelId"))
@@ -311,6 +317,7 @@ class AcpConversation(Conversation):
         access = self._profile.access(options)
         self._is_set_up = False
         if access.mode is not None:
+            # The mode comes first: no agent keeps it across a load, and some start in one that asks nothing.
             await self._set("session/set_mode", MODE, access.mode, modeId=access.mode)
         for name, value in self._profile.asking_options.items():
             if name in self._option_names:
@@ -322,6 +329,7 @@ class AcpConversation(Conversation):
             await self.ask("session/set_config_option", params)
         self.access, self._is_set_up = access, True
         news, self._news = self._news, {}
+        # Settings reported during the set-up count from here, in case the agent has changed one again since.
         self._hear(news)
         if self.stopped:
             raise EngineStartFailed(self.stopped)
@@ -360,6 +368,8 @@ class AcpConversation(Conversation):
 
     def send(self, turn: AcpTurn, content: Sequence[Mapping[str, Any]]) -> None:
         """Send a prompt that belongs to a turn. It is answered when the turn has ended, whenever that is."""
+        # The id is chosen before the request is sent, so that it can be noted first. The next owner awaits the answer
+        # by it.
         prompt_id = self.peer.new_id()
         self.process.turn_begins()
         turn.prompts.append((prompt_id, self.process.inputs))
@@ -368,6 +378,7 @@ class AcpConversation(Conversation):
             self.peer.request,
             _PROMPT,
             {"sessionId": self.session.id, "prompt": list(content)},
+            # A turn may take hours, so the answer has no time limit.
             timeout=math.inf,
             request_id=prompt_id,
             on_sent=turn.sent.set,
@@ -393,10 +404,13 @@ class AcpConversation(Conversation):
         finally:
             turn.unanswered -= 1
             turn.sent.set()
+        # Another prompt of this turn is open, or the turn was ended during the wait.
         if turn.unanswered or self.turn is not turn:
             return
         if (turn.later or turn.reasons) and not turn.interrupted and turn.failure is None:
             said, turn.later, turn.reasons = "\n\n".join((*turn.reasons, *turn.later)), [], []
+            # The joined texts become a prompt of the same turn: close the open message, so that the next text begins
+            # another one.
             self._emit(turn.items.pause())
             self.send(turn, [text_block(said)])
             return
@@ -409,6 +423,7 @@ class AcpConversation(Conversation):
     def ended(self, turn: AgentTurn) -> TurnEnded:
         assert isinstance(turn, AcpTurn)
         outcome, failure = turn.outcome(self.title)
+        # Items are closed before the turn, since readers wait for its end.
         self._emit(turn.items.end(completed=outcome == "completed"))
         if (used := self._used_in(turn)) is not None:
             self.deliver(UsageReported(session_id=self.session.id, turn_id=turn.id, last=used))
@@ -432,6 +447,8 @@ class AcpConversation(Conversation):
         told, self._told_cost = self._told_cost, None
         if told is None or (turn.usage is not None and turn.usage.cost_usd is not None):
             return turn.usage
+        # The agent reports the session's sum. The first one after a load has nothing to be compared with, and may cover
+        # earlier turns.
         before, self.session.cost = self.session.cost, told
         return turn.usage if before is None else replace(turn.usage or Usage(), cost_usd=max(0.0, told - before))
 
@@ -449,6 +466,7 @@ class AcpConversation(Conversation):
                 turn.later.append(message)
                 self.note(turn)
             case "request":
+                # Claude's adapter queues a second prompt while the model streams, so steering has a separate request.
                 await self.ask("_session/steering", {"sessionId": self.session.id, "prompt": [text_block(message)]})
             case _:
                 pass  # the engine has refused it
@@ -456,6 +474,7 @@ class AcpConversation(Conversation):
     async def stop_turn(self, turn: AgentTurn) -> None:
         assert isinstance(turn, AcpTurn)
         self.note(turn)
+        # Answer open requests before the cancel: Gemini does not end a cancelled turn while it waits for one.
         self.withdraw_all()
         self.peer.notify("session/cancel", {"sessionId": self.session.id})
 
@@ -473,6 +492,7 @@ class AcpConversation(Conversation):
         self._is_set_up = self._was_left = True
         self._counted = Usage(*(integer(one) or 0 for one in sequence(notes.get("counted"))[:4]))
         prompts = [(one[0], int(one[1])) for one in sequence(notes.get("prompts"))]
+        # A prompt reached the agent if the process had received more input than when the prompt was noted.
         sent = [prompt_id for prompt_id, before in prompts if self.process.inputs > before]
         if not sent:
             return  # the earlier owner died before it was sent
@@ -483,6 +503,7 @@ class AcpConversation(Conversation):
         turn.prompts = prompts
         for prompt_id in sent:
             waiter = self.peer.expect(prompt_id, _PROMPT)
+            # The waiter exists before output is read again, which may already contain the answer.
             waiter.on_answer = partial(self._note_answer, turn)
             self._await_answer(turn, partial(self.peer.answer, waiter, timeout=math.inf))
         if len(sent) < len(prompts):
@@ -507,6 +528,7 @@ class AcpConversation(Conversation):
         update = mapping(params.get("update"))
         settings = self._profile.settings_in(update)
         self._hear(settings)
+        # A replay while the session is loaded is history, not news.
         if self._loading or not self.session.id:
             return
         kind, turn = text(update.get("sessionUpdate")), self.turn
@@ -516,6 +538,7 @@ class AcpConversation(Conversation):
             self._note_cost(update)
         elif kind in ("agent_message_chunk", "agent_thought_chunk", "tool_call", "tool_call_update", "plan"):
             self._emit(turn.items.take(update))
+            # After `take`, which records the call that both look up.
             self._stop_if_unasked(turn, update)
             self._look_again(turn, update)
             turn.count(self._profile.update_usage(update))
@@ -542,6 +565,7 @@ class AcpConversation(Conversation):
         if not asks_then and self.access.answers != "yes":
             self._stop_unasking(f"its mode to {mode}")
             return
+        # Another mode that still asks is harmless: set it back without stopping the turn.
         self.warn(f"{self.title} changed its mode to {mode}; it is set back to {wanted}.")
         self.context.tasks.start_soon(self._set_back, wanted)
 
@@ -569,6 +593,7 @@ class AcpConversation(Conversation):
         with anyio.move_on_after(CANCEL_SECONDS):
             if turn is not None:
                 await turn.ended.wait()
+        # The next message may have loaded the session into another process.
         if self.session.process is not self.process:
             return
         if turn is not None and self.turn is turn:  # it still runs, and a graceful end would leave it time to continue
@@ -588,12 +613,14 @@ class AcpConversation(Conversation):
 
     def on_request(self, request: IncomingRequest) -> bool:
         """Handle a request. Return False if it needs no answer of a user."""
+        # After a restart of the hub the request is read again. An earlier owner has answered it.
         if request.was_answered and request.method != REQUEST:
             return True
         if request.method == _STEERING and self._profile.steering == "when asked":
             return self._give_later(request)
         if request.method != REQUEST:
             return False
+        # Every request must be answered: OpenCode asks nothing more, in any session of the process, while one is open.
         turn = self.turn
         if turn is None or turn.interrupted or self.stopped:
             return self.peer.respond(request.id, CANCELLED)
@@ -602,6 +629,7 @@ class AcpConversation(Conversation):
         before = turn.items.known(call_id)
         announced = None if before is None else optional_text(before.fields.get("title"))
         turn.asked.add(call_id)
+        # Gemini announces no call before it asks: the question itself creates the item.
         self._emit(turn.items.call(asked))
         if request.was_answered:
             return True
@@ -611,6 +639,7 @@ class AcpConversation(Conversation):
         waiting = OpenRequest(request, announced)
         if call_id in turn.told or not self._profile.tells_later:
             self._ask(turn, waiting)
+        # A second request before the input is known cannot be told apart from the first.
         elif call_id in self.untold:
             return self.peer.respond(request.id, CANCELLED)
         else:
@@ -659,6 +688,7 @@ class AcpConversation(Conversation):
             self._ask(turn, untold)
         for waiting in [one for one in self.questions.values() if one.call_id == call_id]:
             shown, now = waiting.question, self._read(turn, waiting, waiting.times + 1)
+            # Close and ask anew instead of changing the open question: an answer must match the text on the screen.
             if shown is not None and _said(now) != _said(shown):
                 waiting.times += 1
                 waiting.question = now
@@ -677,6 +707,7 @@ class AcpConversation(Conversation):
             self.peer.respond(waiting.request.id, refusing(waiting.request.params))
 
     def _answer_unasked(self, turn: AcpTurn, request: IncomingRequest, yes: bool) -> bool:
+        # The user does not see this answer, so record the refusal: agents do not always report that the call failed.
         result = unasked(request.params, yes=yes)
         if result == refusing(request.params):
             turn.decline(request)
@@ -687,6 +718,7 @@ class AcpConversation(Conversation):
         messages: list[str] = []
         if self.turn is not None and self.turn.later:
             messages, self.turn.later = [as_words(text) for text in self.turn.later], []
+            # Noted before the answer is sent: a crash in between loses a message rather than delivering it twice.
             self.note(self.turn)
         return self.peer.respond(request.id, {"messages": messages, "hasQueuedPrompt": False})
 
@@ -700,6 +732,7 @@ class AcpConversation(Conversation):
         if turn is not None and not granted:
             turn.decline(request)
             reason = choices[0].reason if choices else None
+            # An abort ends the turn, so the reason would begin another one.
             if reason is not None and choices is not None and choices[0].value != ABORT:
                 turn.reasons.append(reason)  # a refusal has no place for it: it is the next thing the model reads
             self.note(turn)
@@ -753,6 +786,7 @@ def turn_failure(error: EngineRefused) -> Failure:
     """Return the failure for an error that answered a prompt."""
     code, said = integer(error.details.get("rpc_code")), text(error.details.get("rpc_message"))
     data = mapping(error.details.get("rpc_data"))
+    # Gemini puts the HTTP status into the code; others only write it, and Qwen puts the text into `details`.
     said = " ".join(filter(None, (said, optional_text(data.get("details")))))
     status = _http_status(code, said)
     if code == _NEEDS_LOGIN:

@@ -46,6 +46,7 @@ class Copilot(Profile):
 
     def environment(self, env: Mapping[str, str], options: SessionOptions, places: Path) -> dict[str, str]:
         made = {**env, "COPILOT_AUTO_UPDATE": "false", **({"COPILOT_MODEL": options.model} if options.model else {})}
+        # Either variable would turn off every question.
         for name in ("COPILOT_ALLOW_ALL", "COPILOT_AUTO_APPROVE"):
             made.pop(name, None)
         return made
@@ -75,6 +76,7 @@ class Copilot(Profile):
         )  # its code, as it has unpacked it
 
     def dangerous_files(self, directory: Path) -> list[Path]:
+        # `.github/hooks` run at the first prompt, and no option is known that turns them off.
         return [path for above in with_all_above(directory) for path in files_in(above / ".github" / "hooks")]
 
     def is_remark(self, text: str) -> bool:
@@ -87,6 +89,7 @@ class Copilot(Profile):
         output = mapping(fields.get("rawOutput"))
         said = optional_text(output.get("content"))
         if said is not None:
+            # The shell appends its id and exit code to the output.
             said = said.rpartition("\n<shellId:")[0] if "\n<shellId:" in said else said
         codes = (integer(mapping(part).get("exitCode")) for part in sequence(output.get("contents")))
         return said, next((code for code in codes if code is not None), None)
@@ -144,6 +147,7 @@ class CopilotReader(SessionReader):
                         text(started.get("toolName")),
                         mapping(started.get("arguments")),
                         at,
+                        # Same suffix as in the updates.
                         output=text(mapping(data.get("result")).get("content")).rpartition("\n<shellId:")[0],
                         exit_code=integer(mapping(data.get("shellExecution")).get("exitCode")),
                         failed=data.get("success") is False,
@@ -190,6 +194,7 @@ def _info(path: Path) -> SessionInfo | None:
 def _value(written: str) -> str:
     written = written.strip()
     if written.startswith('"'):
+        # Names with special characters are quoted as in JSON; plain ones follow YAML's single quotes.
         try:
             return text(json.loads(written))
         except ValueError:

@@ -107,11 +107,13 @@ def put_inside(
     """
     try:
         profile.prepare(argv, env)
+        # No daemon removes the homes of dead processes, so each start does.
         clear_away(places)
         home = PrivateHome(places, secrets.token_hex(8))
         home.path.mkdir(mode=0o700, parents=True)
         try:
             line, used = _around(profile, options, argv, env, home.path, place, sandbox)
+        # Also when the start is cancelled: the copies hold logins.
         except BaseException:
             home.remove()
             raise
@@ -157,15 +159,19 @@ def _around(
         inside = made / one.inside
         _fill(one, inside / one.below)
         used[one.variable] = str(inside)
+        # Links to files that were too large to copy lead out of the private home, so the sandbox must show their
+        # targets.
         needs = (link.resolve() for link in (inside / one.below).iterdir() if link.is_symlink())
         confined = replace(confined, needs=(*confined.needs, *needs))
     if home is not None:
         shared = tuple((home.path / name).resolve() for name in home.shared)
         kept = tuple((home.path / name).resolve() for name in home.kept)
         project = place or profile.own_project(home.path, directory)
-        if project is not None and not project.is_symlink():  # then the sessions of others cannot be written
+        # A link could have been placed by a command, and would make another directory writable.
+        if project is not None and not project.is_symlink():
             project.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not home.kept:  # below a hidden directory nothing can be shown for reading
+                # Hide the sessions of other projects, which may hold their code and secrets.
                 confined = replace(confined, hides=shared)
             shared = (project.resolve(),)
             kept += () if home.mark is None else (shared[0] / home.mark,)
@@ -180,6 +186,7 @@ def _fill(home: AgentHome, inside: Path) -> None:
         for entry in home.others.iterdir():
             if entry.name != home.below:
                 (inside.parent / entry.name).symlink_to(entry)
+    # Made first: a bind needs an existing directory.
     for name in (*home.shared, *home.kept):
         (home.path / name).mkdir(mode=0o700, parents=True, exist_ok=True)
     for entry in home.path.iterdir() if home.path.is_dir() else ():
@@ -189,6 +196,8 @@ def _fill(home: AgentHome, inside: Path) -> None:
 
 
 def _show(real: Path, shown: Path, *, copied: bool) -> None:
+    # Directories with code, such as extensions, are copied: the agent must write in them, and a change must not outlive
+    # the process.
     if real.is_dir() and copied:
         shutil.copytree(real, shown, symlinks=True)
     elif real.is_file() and real.stat().st_size <= _COPIED_BYTES:
@@ -218,6 +227,7 @@ def greeting_of(profile: Profile) -> Greeting:
     def read_answer(message: Mapping[str, Any]) -> Mapping[str, Any]:
         about, title = mapping(message.get("result")), profile.title
         if "result" not in message:
+            # Agents answer an unknown version with their own, so compare instead of trusting the success.
             why = mapping(message.get("error")).get("message")
             raise EngineProtocolError(f"{title} refused the handshake: {why}. Use another version of it.")
         if about.get("protocolVersion") != PROTOCOL_VERSION:
@@ -267,6 +277,7 @@ class AcpDialect(AgentDialect):
     def opened(self, session: AgentSession, options: SessionOptions) -> Opened:
         assert isinstance(session.conversation, AcpConversation)
         options, conversation = session.options, session.conversation
+        # Without a sandbox nothing enforces the policy, so none is reported.
         says_sandbox = session.is_enforced or options.writes == "anything"
         return Opened(
             session_id=session.id,
@@ -279,6 +290,7 @@ class AcpDialect(AgentDialect):
             notes=conversation.access.notes,
         )
 
+    # Profiles are singletons: the same profile means the same agent.
     def is_like(self, other: AgentDialect) -> bool:
         return isinstance(other, AcpDialect) and other.profile is self.profile
 
@@ -317,8 +329,10 @@ class AcpDialect(AgentDialect):
         directory = session.directory
         assert directory is not None
         if session.id:
+            # Check for existence first: Gemini leaves a file behind for an unknown id.
             await anyio.to_thread.run_sync(self.find, session.id)
             await self.profile.may_load(session.id, config.env)
+        # As late as possible, since a command of an earlier turn may have added files.
         await anyio.to_thread.run_sync(self.profile.refuse_danger, options, directory)
         fingerprint = await anyio.to_thread.run_sync(self.fingerprint, config, session, options, turn)
         await anyio.to_thread.run_sync(check_command, config.argv, config.env)
@@ -332,6 +346,7 @@ class AcpDialect(AgentDialect):
         else:
             own = self.profile.home(config.env)
             shared = () if own is None else tuple(own.path / name for name in own.shared)
+            # Without a sandbox the agent follows links in its own home, which a sandboxed command may have planted.
             await anyio.to_thread.run_sync(refuse_planted, self.title, shared)
             argv, home = config.argv, None
             env = await anyio.to_thread.run_sync(self._environment, config, options)

@@ -125,6 +125,7 @@ class Gemini(Profile):
             empty=("history",),  # its own repositories, whose configuration git would run
         )
 
+    # Google Cloud's own login files count only if the user has chosen that login.
     def reads(self, env: Mapping[str, str]) -> tuple[Path, ...]:
         return cloud_logins(env, {"GOOGLE_GENAI_USE_VERTEXAI": "google", "GOOGLE_GENAI_USE_GCA": "google"})
 
@@ -133,12 +134,14 @@ class Gemini(Profile):
         listed = mapping((json_object_in(home / "projects.json") or {}).get("projects"))
         name, mark = text(listed.get(str(directory))), self._MARK
         named = [home / "tmp" / name] if name and Path(name).name == name else []
+        # The list may be stale, so every place must prove itself by its mark.
         for place in (*named, *(home / "tmp").glob("*")):
             with suppress(OSError, ValueError):
                 if (place / mark).read_text(encoding="utf-8").strip() == str(directory):
                     return place
         stem = re.sub(r"[^a-z0-9]+", "-", directory.name.lower()).strip("-") or "project"
         fresh = home / "tmp" / f"{stem}-{secrets.token_hex(4)}"
+        # A listed directory without a mark is Gemini's own choice for this project.
         chosen = next((place for place in named if not (place / mark).exists()), fresh)
         chosen.mkdir(mode=0o700, parents=True, exist_ok=True)
         replace_file(chosen / mark, str(directory))
@@ -153,6 +156,7 @@ class Gemini(Profile):
         while True:
             minute = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M")
             name = f"*/chats/session-{minute}-{session_id[:8]}.jsonl"
+            # The file name has the minute, so a load in the same minute would open, and empty, the same file.
             if not list((self.home(env).path / "tmp").glob(name)):
                 return
             await anyio.sleep(_LOAD_AGAIN)
@@ -162,6 +166,7 @@ class Gemini(Profile):
         for path in (self.home(env).path / "tmp").glob(f"*/chats/session-*-{session_id[:8]}.jsonl"):
             with suppress(OSError, ValueError, RecursionError):
                 lines = [mapping(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
+                # Only a header and no message with an id: a load left it behind.
                 if lines and lines[0].get("sessionId") == session_id and not any("id" in line for line in lines):
                     path.unlink()
 
@@ -191,6 +196,7 @@ class GeminiReader(SessionReader):
     def _files(self, session_id: str) -> list[Path]:
         if not is_id(session_id):
             return []
+        # The name holds only the first eight characters of the id, which may belong to several sessions.
         named = self._projects.glob(f"*/chats/session-*-{session_id[:8]}.jsonl")
         return sorted(path for path in named if _header(path).get("sessionId") == session_id)
 
@@ -213,6 +219,7 @@ class GeminiReader(SessionReader):
         return _turns_in(files) if files else None
 
     def spent(self, session_id: str) -> Usage:
+        # Reinsert it at the end, so that the loop below drops the session unused for longest.
         counting = self._counts[session_id] = self._counts.pop(session_id, _Count())
         while len(self._counts) > _MOST_COUNTED:
             del self._counts[next(iter(self._counts))]
@@ -244,6 +251,7 @@ class _Count:
                 end = 0  # it was written anew
             file.seek(end)
             for line in file:
+                # A line without a newline is still being written. It is read again at the next turn.
                 end += len(line) if line.endswith(b"\n") else 0
                 for message_id, message in _messages(json_object(line) or {}):
                     self._take(message_id, _used(message))
@@ -251,6 +259,7 @@ class _Count:
 
     def _take(self, message_id: str, used: Usage | None) -> None:
         if used is not None:
+            # A message is written again when it changes: the newest count replaces the earlier one.
             self._total = self._total - self._used.get(message_id, Usage()) + used
             self._used[message_id] = used
 
@@ -260,10 +269,12 @@ def _turns_in(files: list[Path]) -> list[StoredTurn]:
     for path in files:
         for line in json_lines(path):
             for message_id, message in _messages(line):
+                # Patches repeat whole messages: later fields win.
                 messages.setdefault(message_id, {}).update(message)
     gathered = Gathering()
     listed = (mapping(call) for message in messages.values() for call in sequence(message.get("toolCalls")))
     calls: dict[str, Mapping[str, Any]] = {text(call.get("id")): call for call in listed}
+    # Of several files and of patches, the order of lines is not that of the conversation.
     for message in sorted(messages.values(), key=lambda one: text(one.get("timestamp"))):
         _take(gathered, message, calls)
     return gathered.turns

@@ -75,6 +75,7 @@ class OpenCode(Profile):
         # rule is repeated as a pattern that users do not write, and therefore comes last.
         again = {**dict.fromkeys(self._READS, "allow"), **dict.fromkeys(self._NEVER, "deny")}
         permission |= {"**": acts, **{f"{name[:-1]}?": effect for name, effect in again.items()}}
+        # The caller's configuration is extended, not replaced: it may define the model's provider.
         given = json_object(env.get("OPENCODE_CONFIG_CONTENT")) or {}
         # Permissions of an agent in the configuration override those for all.
         agents = mapping(given.get("agent"))
@@ -82,6 +83,7 @@ class OpenCode(Profile):
         content = {**given, "permission": permission, "agent": {**agents, self.asking_mode: used}}
         content |= {"default_agent": self.asking_mode, "autoupdate": False, "share": "disabled"}
         made = {**env, "OPENCODE_CONFIG_CONTENT": json.dumps(content), "OPENCODE_DISABLE_AUTOUPDATE": "1"}
+        # Set by the user, these would replace the permissions above, and the database of the session.
         for name in ("OPENCODE_PERMISSION", "OPENCODE_DB"):
             made.pop(name, None)
         if not options.trust_repository:
@@ -92,11 +94,13 @@ class OpenCode(Profile):
         found: list[Path] = []
         for above in with_all_above(directory):
             configurations = [place / name for place in (above, above / ".opencode") for name in self._CONFIGURATIONS]
+            # Plugin files are imported even with the project's configuration disabled; no option prevents that.
             found += [path for folder in ("plugin", "plugins") for path in files_in(above / ".opencode" / folder)]
             found += [path for path in configurations if _may_say(path, self._PLUGIN)]
         return found
 
     def home(self, env: Mapping[str, str]) -> AgentHome:
+        # Sandboxed processes get no logs, no snapshots and no shared database, which hold the data of other sessions.
         return self._xdg(env, "DATA", shared=(self._SESSIONS,), empty=("*.db", "*.db-*", "log", "repos", "snapshot"))
 
     def more_homes(self, env: Mapping[str, str]) -> tuple[AgentHome, ...]:
@@ -122,11 +126,13 @@ class OpenCode(Profile):
         """A database for each session: in the one of all sessions are accounts and the approvals of all projects."""
         places = self.home(env).path / self._SESSIONS
         if not session_id:
+            # The id of the session is known only after its start, so the directory has a random name.
             place = places / secrets.token_hex(8)
             place.mkdir(mode=0o700, parents=True)
             return place
         place_of_session = place_of(places, session_id)
         if place_of_session is not None:
+            # Before every start: the previous process ran commands that could write here.
             forget_permissions(place_of_session)
         elif enforced:
             raise InvalidInput(
@@ -193,6 +199,7 @@ def name_place(place: Path, session_id: str) -> None:
         replace_file(place.with_name(f"{session_id}{_PLACE}"), place.name)
     named = set(_places(place.parent).values())
     for other in place.parent.iterdir():
+        # A directory without a session may belong to a start that is under way.
         if other.is_dir() and other not in named and time.time() - other.stat().st_mtime > _ABANDONED_SECONDS:
             shutil.rmtree(other, ignore_errors=True)
 
@@ -212,9 +219,11 @@ def forget_permissions(place: Path) -> None:
         return
     try:
         with _opened(place / _DATABASE, "rw") as connection, connection:
+            # Triggers and views could make the statements below read or change other data.
             if connection.execute("select 1 from sqlite_master where type in ('trigger', 'view')").fetchall():
                 raise sqlite3.DatabaseError("it has triggers or views")
             for table, change in _PERMISSIONS.items():
+                # The schema differs between versions of OpenCode.
                 if any(row[1] == "permission" or table == "permission" for row in _columns(connection, table)):
                     connection.execute(change)
     except sqlite3.Error as error:
@@ -234,13 +243,16 @@ def _columns(connection: sqlite3.Connection, table: str) -> list[tuple[Any, ...]
 @contextmanager
 def _opened(database: Path, mode: str) -> Iterator[sqlite3.Connection]:
     """Open a database that a command may have written: it leads to no other file, and no query takes for ever."""
+    # A link to another database would be opened with the rights of the hub. SQLite opens the side files by name.
     if any(path.is_symlink() for path in (database, *(Path(f"{database}-{one}") for one in ("wal", "shm", "journal")))):
         raise sqlite3.DatabaseError("it has links")
     # Not `immutable`, which would miss rows in the log that OpenCode has not written back yet.
     address = f"{database.absolute().as_uri()}?mode={mode}"
     until = time.monotonic() + _QUERY_SECONDS
     with closing(sqlite3.connect(address, uri=True, timeout=_BUSY_SECONDS)) as connection:
+        # Functions in the schema of an untrusted database must not run.
         connection.execute("pragma trusted_schema = off")
+        # A crafted schema could make a query endless.
         connection.set_progress_handler(lambda: time.monotonic() > until, _INSTRUCTIONS)
         yield connection
 
@@ -261,6 +273,7 @@ class OpenCodeReader(SessionReader):
             stamp, known = _stamp(database), self._known.get(database)
             if known is None or known[0] != stamp:
                 known = self._known[database] = stamp, self._infos(database)
+            # A database that a command may have written counts only for its own session, and for sub-agents of it.
             yield from (info for info in known[1] if session_id in (info.session_id, info.parent_id))
 
     def find(self, session_id: str) -> SessionInfo | None:
@@ -276,6 +289,7 @@ class OpenCodeReader(SessionReader):
             return None
         gathered = Gathering()
         parts: dict[str, list[Mapping[str, Any]]] = {}
+        # All parts in one query: one for each message would take seconds in a long session.
         for message_id, data in self._rows(
             session_id, "select message_id, data from part where session_id = ? order by id"
         ):
@@ -293,6 +307,7 @@ class OpenCodeReader(SessionReader):
         query = "select session_id, count(*), max(time_updated) from message group by session_id"
         for session_id, messages, changed in _read(self._database, query):
             if session_id not in own:
+                # Comparable with file times, which are in nanoseconds.
                 yield session_id, messages, 1_000_000 * changed
         yield from ((session_id, *_stamp(place / _DATABASE)) for session_id, place in own.items())
 
@@ -369,6 +384,7 @@ def _take(gathered: Gathering, message: Mapping[str, Any], parts: list[Mapping[s
         cache = mapping(tokens.get("cache"))
         read, thoughts = count(cache.get("read")), count(tokens.get("reasoning"))
         usage = Usage(
+            # OpenCode counts cached input and thoughts beside the other tokens; Helmsman's counts include them.
             input_tokens=count(tokens.get("input")) + read + count(cache.get("write")),
             cached_input_tokens=read,
             output_tokens=count(tokens.get("output")) + thoughts,

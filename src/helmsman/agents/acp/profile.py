@@ -169,6 +169,7 @@ class Profile(ABC):
         Raises:
             InvalidInput: It would, and the repository is not trusted.
         """
+        # Trust covers both checks below.
         if options.trust_repository:
             return
         if found := self.dangerous_files(directory):
@@ -233,9 +234,13 @@ class Profile(ABC):
         elif options.writes != "anything":
             notes.append(f"Nothing holds {self.title} to a sandbox: what is approved can write anywhere.")
         if options.writes == "nothing":
+            # Read-only needs no questions: the agent's own mode refuses, and anything it still asks about is refused.
             return AgentAccess(self.reading_mode or self.asking_mode, "no", tuple(notes))
+        # The asking mode even with full access: other modes need a trusted folder, and answering yes has the same
+        # effect.
         if options.writes == "anything" and options.asks == "never":
             return AgentAccess(self.asking_mode, "yes", tuple(notes))
+        # An agent cannot be limited to its sandbox without asking, so what needs approval is refused.
         if options.asks == "never":
             notes.append(f"Nobody is asked: what {self.title} would have to ask for is refused.")
             return AgentAccess(self.asking_mode, "no", tuple(notes))
@@ -256,12 +261,14 @@ class Profile(ABC):
         kind, settings = said.get("sessionUpdate"), dict[str, str | None]()
         if kind == "current_mode_update":
             settings[MODE] = optional_text(said.get("currentModeId"))
+        # Gemini reports a change of mode only in text.
         elif kind == "agent_message_chunk":
             mode = self.mode_in(text(mapping(said.get("content")).get("text")))
             return {} if mode is None else {MODE: mode}
         for option in map(mapping, sequence(said.get("configOptions"))):
             name, value = text(option.get("id")), optional_text(option.get("currentValue"))
             if name == MODE or name in self.asking_options:
+                # Two different values for one option leave it unclear, which is treated as unsafe.
                 settings[name] = value if settings.get(name, value) == value else None
         return settings
 
@@ -329,6 +336,7 @@ class Profile(ABC):
             can.add(Capability.STEER)
         if self.model_by != "nothing":
             can.add(Capability.MODEL)
+        # A profile that overrides the method has it: no separate flag can disagree with it.
         if type(self).reader is not Profile.reader:
             can.add(Capability.HISTORY)
         if self.counting != "nothing":
@@ -394,6 +402,7 @@ def with_all_above(directory: Path) -> Iterator[Path]:
     """
     real = directory.resolve()
     for above in (real, *real.parents):
+        # Files in the user's own home are the user's settings, not the repository's.
         if above == Path.home():
             return
         yield above

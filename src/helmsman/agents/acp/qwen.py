@@ -59,18 +59,24 @@ class Qwen(Profile):
     def environment(self, env: Mapping[str, str], options: SessionOptions, places: Path) -> dict[str, str]:
         theirs = env.get(self._SETTINGS) or str(_SETTINGS_OF_THE_MACHINE)  # those of its administrator stay
         settings = json_object_in(Path(theirs)) or {}
+        # These settings would let a turn change what later sessions follow.
         settings["memory"] = {**mapping(settings.get("memory")), **dict.fromkeys(self._MEMORY, False)}
+        # With full access nothing is denied, as the session asks no questions anyway.
         if self.access(options).answers != "yes":
             homes = (*spellings(self.home(env).path), places.resolve())
+            # By every spelling of the home: rules match paths as written, and `//` begins an absolute one.
             denied = [f"{tool}(/{home}/{kept}/**)" for home in homes for kept in self.memory for tool in self._WRITERS]
             rules = mapping(settings.get("permissions"))
             settings["permissions"] = {**rules, "deny": [*sequence(rules.get("deny")), *denied]}
+        # Without folder trust Qwen obeys a repository that says "yolo".
         if not options.trust_repository:
             settings["security"] = {**mapping(settings.get("security")), "folderTrust": {"enabled": True}}
         made_of = json.dumps(settings)
+        # Named by its content: several processes may share the file, and none sees another's settings.
         path = places / f"qwen-settings-{hashlib.sha256(made_of.encode()).hexdigest()[:8]}.json"
         replace_file(path, made_of)
         made = {**env, self._SETTINGS: str(path)}
+        # Qwen looks for the defaults beside the settings file, which has just moved.
         made.setdefault("QWEN_CODE_SYSTEM_DEFAULTS_PATH", str(Path(theirs).with_name("system-defaults.json")))
         return made
 
@@ -111,6 +117,7 @@ class Qwen(Profile):
         )
 
     def own_project(self, home: Path, directory: Path) -> Path | None:
+        # Qwen names its directories so. For other characters no directory is assumed.
         name = re.sub(r"[^a-zA-Z0-9]", "-", str(directory))
         return home / "projects" / name if str(directory).isascii() else None
 
@@ -179,6 +186,7 @@ class QwenTranscripts(OneFile):
         self, session_id: str, parts: Iterable[TranscriptPart], *, directory: Path, away: Path
     ) -> PlacedTranscript:
         placed = super().place(session_id, parts, directory=directory, away=away)
+        # The record of the machine it came from names a directory that does not exist here.
         for file in self.files(session_id):
             status = {
                 "schema_version": 1,

@@ -80,8 +80,10 @@ class AgentCall:
     def take(self, update: Mapping[str, Any]) -> None:
         """Merge an update into the fields. Fields that it leaves out stay."""
         for name, value in update.items():
+            # An empty value means "not reported", not "cleared": agents send partial updates.
             if value in (None, [], {}) or name == "sessionUpdate":
                 continue
+            # Agents spread these over several updates.
             is_joined = name in ("rawInput", "_meta") and isinstance(value, dict)
             self.fields[name] = {**mapping(self.fields.get(name)), **value} if is_joined else value
 
@@ -127,6 +129,7 @@ class TurnItems:
         """Yield the events for an update of, or a question about, a tool call."""
         call_id = text(update.get("toolCallId"))
         call = self._calls.setdefault(call_id, AgentCall(call_id))
+        # Agents may send updates for a call after its end. An item ends once.
         if call.ended:
             return
         yield from self._end_text()
@@ -136,6 +139,7 @@ class TurnItems:
         if not call.began:
             call.began = True
             yield ItemStarted(session_id=self._session_id, turn_id=self._turn_id, item=item)
+            # The first update of some agents is also the last.
             if status not in ("completed", "failed"):
                 return
         if status in ("completed", "failed"):
@@ -158,6 +162,7 @@ class TurnItems:
         for call in self._calls.values():
             if not call.ended:
                 call.ended = True
+                # Most agents do not report the end of a refused call. A call open at a successful end has run.
                 call.fields["status"] = "completed" if completed and call.id not in self.declined else "failed"
                 yield ItemEnded(session_id=self._session_id, turn_id=self._turn_id, item=self._item(call))
 
@@ -166,12 +171,14 @@ class TurnItems:
     def _piece(self, kind: str, update: Mapping[str, Any]) -> Iterator[Event]:
         said = text(mapping(update.get("content")).get("text"))
         if not said or self._profile.is_remark(said):
+            # Qwen sends empty chunks that only carry usage.
             return
         if (failure := self._profile.failure_in(said)) is not None:
             self.failure = failure
             return
         message_id = optional_text(update.get("messageId"))
         made = _PIECES[kind]
+        # Agents without message ids begin a new message when another kind of update comes between.
         if self._text is None or self._text.kind is not made or self._text.message_id != message_id:
             yield from self._end_text()
             self._texts += 1
@@ -235,6 +242,7 @@ def joined(profile: Profile, messages: list[dict[str, Any]]) -> list[dict[str, A
         params = mapping(message.get("params"))
         update = mapping(params.get("update"))
         kind, said = text(update.get("sessionUpdate")), text(mapping(update.get("content")).get("text"))
+        # Usage in an update counts once per message, so such chunks cannot be joined.
         is_plain = kind in _PIECES and profile.update_usage(update) is None and not profile.is_remark(said)
         about: tuple[object, ...] = ()
         if is_plain and said and profile.failure_in(said) is None:
@@ -301,6 +309,7 @@ def changes_of(fields: Mapping[str, Any]) -> tuple[PathChange, ...]:
             _change(text(part.get("path")), optional_text(part.get("oldText")), optional_text(part.get("newText")))
             for part in shown
         ]
+        # A path in the arguments that no diff shows is shown by name: nothing may be hidden behind a partial diff.
         others = (place for place in dict.fromkeys([path, *places]) if place)
         unseen = (place for place in others if not any(_is_same_file(place, change.path) for change in changes))
         return (*changes, *(PathChange(path=place, kind=kind) for place in unseen))
@@ -313,6 +322,7 @@ def changes_of(fields: Mapping[str, Any]) -> tuple[PathChange, ...]:
             (text(given[name]) for name in ("newString", "new_string", "content", "file_text") if name in given), None
         )
         if new is not None:
+            # No old text means the whole file is written.
             return (_change(path, old if old is not None else _content(path), new),)
     return tuple(PathChange(path=place, kind=kind) for place in ([path] if path else places) if place)
 
@@ -333,6 +343,7 @@ def is_piece_of_many(fields: Mapping[str, Any]) -> bool:
     pieces = pieces or [(path, text(given.get("oldString")) or text(given.get("old_string")))]
     for place, old in pieces:
         before = _content(place)
+        # Agents match lines regardless of their ends, so compare likewise.
         now = None if before is None else before.replace("\r\n", "\n")
         piece = old.replace("\r\n", "\n")
         if piece and piece != now and (is_many or (now is not None and now.count(piece) > 1)):
@@ -422,6 +433,7 @@ def read_question(params: Mapping[str, Any], call: Mapping[str, Any], asking: As
     whole = AgentCall("", dict(call))
     whole.take(mapping(params.get("toolCall")))
     call = whole.fields
+    # Text questions come as permission requests; they are not approvals.
     if asked := user_questions(params, text(call.get("kind"))):
         return _question(params, asking, "user_input", _user_prompts(asked), {})
     directory = asking.directory
@@ -433,6 +445,7 @@ def read_question(params: Mapping[str, Any], call: Mapping[str, Any], asking: As
         says, made = "run a command", "command_approval"
     elif kind in EDITS and (changes := changes_of(call)):
         is_unknown = is_piece_of_many(call)
+        # An unclear edit is never shown as a diff: the diff would show less than the approval grants.
         is_shown = any(change.diff for change in changes) and not is_unknown
         details = {
             "diff": None if is_unknown else file_change_diff(changes, directory),
@@ -448,6 +461,7 @@ def read_question(params: Mapping[str, Any], call: Mapping[str, Any], asking: As
         says, made = "change files", "patch_approval"
     else:
         title = text(call.get("title"))
+        # The program's own name of the tool before its title, which the model may write.
         tool = asking.tool or text(call.get("name")) or title
         details = {
             "permissions": {"tool": tool, "kind": kind or "other"},
@@ -460,6 +474,7 @@ def read_question(params: Mapping[str, Any], call: Mapping[str, Any], asking: As
         }
         says, made = "use a tool", "permission_approval"
     can_allow = allowing(params) is not None
+    # Only denials if the agent offers no option that allows once.
     options = (*((APPROVE, APPROVE_SESSION) if can_allow else ()), DENY, ABORT)
     if made == "permission_approval":  # there is no rule that would cover the next one
         options = tuple(option for option in options if option != APPROVE_SESSION)
@@ -474,9 +489,11 @@ def write_answer(
     Choices have the meaning of the question as shown, even if the request now differs.
     """
     if question.type == "user_input" and choices:
+        # By index: Qwen finds no answer if the question's text is the key.
         given = {str(index): choice.value for index, choice in enumerate(choices[: len(question.prompts)])}
         chosen = allowing(params)
         return CANCELLED if chosen is None else {**_selected(chosen), "answers": given}
+    # "For this session" is a rule of Helmsman; the agent is only ever allowed this once.
     if choices and choices[0].value in (APPROVE, APPROVE_SESSION) and (allowed := allowing(params)) is not None:
         return _selected(allowed)
     return refusing(params)
@@ -510,6 +527,7 @@ def user_questions(params: Mapping[str, Any], kind: str = "") -> list[Mapping[st
 def _the_only(params: Mapping[str, Any], kind: str) -> str | None:
     options = [mapping(option) for option in sequence(params.get("options"))]
     found = [optional_text(option.get("optionId")) for option in options if option.get("kind") == kind]
+    # Two options of one kind, or one id for two kinds, are ambiguous. Guessing could grant too much.
     is_clear = len(found) == 1 and [option.get("optionId") for option in options].count(found[0]) == 1
     return found[0] if is_clear else None
 
@@ -553,6 +571,7 @@ def _command(call: Mapping[str, Any], directory: str) -> dict[str, Any]:
         parts = sequence(value) if name == "commands" else ()  # Copilot's own reading of the command
         is_same = bool(parts) and all(isinstance(part, str) and part in command for part in parts)
         is_shown = name in _SHOWN and isinstance(value, str)
+        # Only fields that are known to grant nothing are left out. Unknown ones are shown.
         if value and not is_shown and not is_same and name not in _GRANTS_NOTHING and (name, value) != ("mode", "sync"):
             more[name] = value
     reason = optional_text(given.get("description"))
@@ -561,6 +580,7 @@ def _command(call: Mapping[str, Any], directory: str) -> dict[str, Any]:
 
 def _in_words(words: str, directory: str) -> dict[str, Any]:
     """Parse the directory of a command from words, as with Gemini. Unclear words are shown unchanged."""
+    # The agent may report the directory as given, or with its links resolved.
     for here in (directory, os.path.realpath(directory)):
         said = f"[current working directory {here}]"
         if words.startswith(said):

@@ -24,17 +24,20 @@ class AcpWatcher(SessionWatcher):
         self._prompts = set[Any]()
 
     def on_output(self, line: bytes, offset: int) -> None:
+        # The most frequent messages by far. Parsing each would slow the relay.
         if _UPDATE in line[:_LOOKED_AT]:
             return
         message = read_line(line)
         request_id = message.get("id")
         if not isinstance(request_id, int | str):
             return
+        # A request of the agent; its ids and those of prompts are separate spaces.
         if "method" in message:
             self.open[request_id] = offset
         elif request_id in self._prompts:
             self._prompts.discard(request_id)
             self.is_running = bool(self._prompts)
+            # Requests of a turn that has ended are void.
             if not self.is_running:
                 self.open.clear()
 
@@ -47,6 +50,7 @@ class AcpWatcher(SessionWatcher):
             self.is_running = True
             self._prompts.add(request_id)
             self.session = str(mapping(message.get("params")).get("sessionId"))
+        # An answer to a request of the agent.
         elif "method" not in message:
             self.open.pop(request_id, None)
 

@@ -120,6 +120,7 @@ def access_of(options: SessionOptions, *, enforced: bool, plans: bool = False) -
     elif enforced:
         notes.append(NETWORK)
     answers: Literal["ask", "refuse", "allow"] = "ask"
+    # What runs without a sandbox and without questions is refused, unless the caller allows everything.
     if asks == "never":
         answers = "allow" if writes == "anything" else "refuse"
     if plans:
@@ -131,6 +132,7 @@ def own_project(home: Path, directory: Path) -> Path:
     """Return the directory with a project's sessions, or the one with all sessions if the spelling is uncertain."""
     place = str(directory.resolve())
     own = home / PROJECTS / spelled(place)
+    # A link here could have been made by a command, and lead elsewhere.
     is_known = place.isascii() and len(own.name) <= _LONGEST_NAME and not own.is_symlink()
     return own if is_known else home / PROJECTS
 
@@ -154,6 +156,7 @@ def plan_launch(
         arguments.append(f"--settings={json.dumps({'permissions': {'deny': rules}})}")
     for flag, value in (
         ("--model", options.model),
+        # Joined with `=`: a value that begins with a dash would be read as an option.
         ("--effort", turn.effort),
         ("--system-prompt", options.base_instructions),
         ("--append-system-prompt", options.developer_instructions),
@@ -175,6 +178,7 @@ def plan_launch(
             own_home=binary.home,
             scratch=session_id,
             directory=directory.resolve(),
+            # Claude Code also keeps `~/.claude.json`, beside its home.
             needs=(binary.home, binary.home.with_name(f"{binary.home.name}.json")),
             hides=(binary.home / PROJECTS,),  # sessions of other directories
             variables=TRUST.variables,

@@ -96,6 +96,7 @@ class ClaudeAgent(SupervisedAgent):
         binary = ClaudeBinary(path=Path(CLAUDE), version=str(about["version"]), home=home)
         return ClaudeDialect(_sessions_in(home), binary, settings.session_roots)
 
+    # The record has no path to the binary, and none is needed: it only reads what the process already says.
     def sessions(self, settings: Settings, env: Mapping[str, str] | None) -> ClaudeSessions:
         return _sessions_in(settings.claude_home)
 
@@ -107,6 +108,7 @@ class ClaudeAgent(SupervisedAgent):
 
         def directory_of(directory: Path) -> Path | None:
             own = own_project(settings.claude_home, directory)
+            # All sessions in one directory cannot be told apart by project.
             return None if own == projects else own
 
         return OneFile(lambda session_id: projects.glob(f"*/{session_id}.jsonl"), directory_of)

@@ -59,6 +59,7 @@ class ClaudeBinary(Value, frozen=True, kw_only=True):
     def identity(self) -> tuple[str, int, int]:
         """Another size or time of change at the same path is another Claude Code."""
         status = self.path.stat()
+        # Cheaper than a digest of a program of 280 MB, and enough to notice an upgrade.
         return str(self.path), status.st_size, status.st_mtime_ns
 
     def environment(self, env: Mapping[str, str] | None) -> dict[str, str]:
@@ -109,6 +110,7 @@ def claude_is_here(settings: Settings, env: Mapping[str, str] | None) -> bool:
 
 
 def _on_path(env: Mapping[str, str]) -> Path | None:
+    # An explicit PATH, since a search without one would use the system's default.
     found = find_program(CLAUDE, {**env, "PATH": env.get("PATH", "")}, is_agent=True)
     return None if found is None else Path(found)
 
@@ -131,6 +133,7 @@ def _program(found: Path) -> Path:
 def _version(path: str, _size: int, _changed_ns: int) -> str:
     try:
         answer = subprocess.run(
+            # Run in `/`: a version manager would read its choice from the files of the current directory.
             [*with_interpreter(path), "--version"],
             capture_output=True,
             encoding="utf-8",

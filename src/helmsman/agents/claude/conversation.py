@@ -69,6 +69,7 @@ def control(subtype: str, **more: Any) -> dict[str, Any]:
 
 def user_message(content: str | list[dict[str, Any]]) -> dict[str, Any]:
     """Return a message for the model. The only command to the program itself is the one that the engine has a verb for."""
+    # `as_words` keeps text from being read as one of the program's own slash commands.
     if isinstance(content, str) and content != COMPACT:
         content = as_words(content)
     message = {"role": "user", "content": content}
@@ -143,6 +144,7 @@ class ClaudeConversation(Conversation):
         message = await anyio.to_thread.run_sync(prompt_message, turn) if turn.images else prompt_message(turn)
         begun = self._new_turn(str(uuid.uuid4()))
         try:
+            # The id of the message is the id of the turn: Claude Code repeats it when it takes the message up.
             await self.process.send({**message, "uuid": begun.id})
         except EngineLost:
             self.session.finish(begun)
@@ -162,6 +164,7 @@ class ClaudeConversation(Conversation):
             await self.process.send(control("cancel_async_message", message_uuid=message_id))
         for asked in list(self._questions.values()):
             self._withdraw(self._questions.pop(asked.question.id))
+            # A refusal that stops, before the interrupt: a request without an answer would outlive the turn.
             await self.process.send(refused(asked, "Stopped.", stop=True))
         with anyio.move_on_after(TAKEN_UP_SECONDS):
             await turn.taken_up.wait()  # a message that is only queued would begin after the interrupt
@@ -172,6 +175,7 @@ class ClaudeConversation(Conversation):
         if asked is None:
             raise QuestionNotOpen.any_more(question.id)
         stops = choices is not None and choices[0].value in ("abort", "cancel")
+        # Before the answer is sent: the result may arrive immediately.
         if stops and self.session.turn is not None:
             self.session.turn.interrupted = True
         await self.process.send(write_answer(asked, choices))
@@ -194,11 +198,13 @@ class ClaudeConversation(Conversation):
             self._new_turn("")
 
     async def caught_up(self, *, is_running: bool) -> None:
+        # The name of a running turn comes with a replayed line.
         if (turn := self._turn) is not None:
             await turn.taken_up.wait()
 
     async def adopt(self, options: SessionOptions) -> None:
         before = self.access
+        # A process may run under other options than those that the session is adopted with.
         self.access = access_of(options, enforced=before.enforced, plans=before.plans)
         for asked in list(self._questions.values()):  # they were read before it was known who answers them
             if not self.access.asks_about(asked):
@@ -241,6 +247,7 @@ class ClaudeConversation(Conversation):
                     self._count(turn, line)
 
     async def _read_result(self, turn: ClaudeTurn, line: Mapping[str, Any]) -> None:
+        # A result with more queued messages ends only a part of the turn.
         is_end = not integer(line.get("queued_turn_count")) or turn.interrupted
         if is_end:  # before the end is reported: a check may begin at that moment
             await anyio.to_thread.run_sync(self.process.processes.end_started_by_turns)
@@ -253,6 +260,7 @@ class ClaudeConversation(Conversation):
         message_id, turn = text(line.get("command_uuid")), self._turn
         if line.get("state") != "started" or turn is None:
             return
+        # Only messages that were not begun have to be cancelled when the turn is stopped.
         turn.steered.discard(message_id)
         if not turn.id:  # one that was left running: its first message is its name
             turn.id = self.session.left_turn = message_id
@@ -263,6 +271,7 @@ class ClaudeConversation(Conversation):
 
     async def _ask(self, line: Mapping[str, Any]) -> None:
         turn, request_id, session = self._turn, text(line.get("request_id")), self.session
+        # The supervisor's output is read again, with questions that have their answer.
         if self.process.was_answered(request_id):
             return
         place = None if session.directory is None else str(session.directory)
@@ -271,10 +280,12 @@ class ClaudeConversation(Conversation):
         asked = read_question(line, session.id, turn_id, place, "inside" if sandbox else "outside")
         if asked is None:
             subtype = text(mapping(line.get("request")).get("subtype"))
+            # Any request has to be answered, or Claude Code waits for ever.
             await self.process.send(not_answered(request_id, subtype))
         elif turn is None or turn.interrupted:
             await self.process.send(refused(asked, "Stopped.", stop=True))
         elif self.access.plans and asked.tool == EXIT_PLAN:
+            # A plan ends with its proposal: stop here, so that it is not carried out.
             turn.planned = True
             await self.process.send(refused(asked, "Stopped.", stop=True))
         elif not self.access.asks_about(asked):
@@ -305,6 +316,7 @@ class ClaudeConversation(Conversation):
     def _count(self, turn: ClaudeTurn, line: Mapping[str, Any]) -> None:
         message = mapping(line.get("message")) if line.get("type") == "assistant" else {}
         used, call = usage_of(message.get("usage")), text(message.get("id"))
+        # Several lines repeat the usage of one message.
         if used is not None and message.get("model") != SYNTHETIC and turn.calls.get(call) != used:
             turn.calls[call] = used
             so_far = turn.used + spent(turn.calls.values())
@@ -313,10 +325,12 @@ class ClaudeConversation(Conversation):
     def _report(self, turn: ClaudeTurn, result: Mapping[str, Any]) -> None:
         usage, session = usage_of(result.get("usage")), self.session
         before, session.cost = session.cost, cost_of(result)
+        # Claude Code reports the running total of the session.
         if usage is not None and before is not None and session.cost is not None:
             usage = replace(usage, cost_usd=max(0.0, session.cost - before))
         if usage is not None:
             turn.used += usage
+            # The result includes all calls so far, which must not be counted twice.
             turn.calls.clear()
             reported = UsageReported(session_id=session.id, turn_id=turn.id, turn=turn.used)
             self.deliver(reported.with_raw(result))
@@ -344,6 +358,7 @@ def _outcome(turn: ClaudeTurn) -> tuple[TurnOutcome, Failure | None]:
     failure = failure_of(turn.result)
     if turn.planned and not turn.interrupted:
         return "completed", None
+    # An error after an interrupt comes from the interrupt.
     if was_interrupted(turn.result) or (turn.interrupted and failure is not None):
         return "interrupted", None
     return ("completed", None) if failure is None else ("failed", failure)

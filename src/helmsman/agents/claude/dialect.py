@@ -67,6 +67,7 @@ _GREETING: Final = Greeting(
     request={
         "type": "control_request",
         "request_id": GREETING_ID,
+        # No hooks: each would be another request that someone has to answer.
         "request": {"subtype": "initialize", "hooks": None},
     },
     read_answer=_read_greeting,
@@ -100,6 +101,7 @@ class ClaudeDialect(AgentDialect):
         return ClaudeConversation(context, session, process, self.title, access)
 
     def opened(self, session: AgentSession, options: SessionOptions) -> Opened:
+        # A running turn keeps the enforcement its process was started with.
         enforced = is_enforced(options) if session.turn is None else session.is_enforced
         access = access_of(options, enforced=enforced)
         turn_id = session.left_turn if session.turn is None else session.turn.id
@@ -128,6 +130,7 @@ class ClaudeDialect(AgentDialect):
 
     def fits(self, session: AgentSession, options: SessionOptions, turn: TurnInput | None) -> bool:
         plans = turn is not None and turn.plan
+        # A process that plans refuses everything, so it cannot do another turn.
         return super().fits(session, options, turn) and (session.about.get("plans") is True) == plans
 
     def _plan(self, session: AgentSession, options: SessionOptions, turn: TurnInput | None) -> PlannedLaunch:
@@ -158,10 +161,12 @@ class ClaudeDialect(AgentDialect):
         planned = self._plan(session, options, turn)
         await refuse_if_open(self.stored.home, session.id)
         stored = await anyio.to_thread.run_sync(self.stored.path, session.id)
+        # A new process counts from zero, a resumed one from what the session has cost.
         session.cost = 0.0
         if stored is not None:
             session.cost = await anyio.to_thread.run_sync(self.stored.cost, session.id)
         identity = _identity(session) if stored is None else ("--resume", session.id)
+        # Immediately before the start, so that little time is left to replace the program.
         await anyio.to_thread.run_sync(check_command, config.argv, config.env)
         argv, env = [*config.argv, *planned.arguments, *identity], self.binary.environment(config.env)
         if not options.trust_repository:
@@ -183,6 +188,7 @@ class ClaudeDialect(AgentDialect):
             await anyio.to_thread.run_sync(refuse_planted, TITLE, places)
             return argv, env
         sandbox, confined = await config.sandbox(), planned.confined
+        # A session that was moved is in another directory than its project's; a link could lead out of the sandbox.
         if stored is not None and not stored.parent.is_symlink():
             confined = replace(confined, writable=(*confined.writable, stored.parent))
         confined = replace(
@@ -214,6 +220,7 @@ class ClaudeDialect(AgentDialect):
         line = self.stored.last_line(session_id, last_turn_id)
         if line is None:
             raise InvalidInput(f"Nothing has been said yet in session {session_id}. Start a new one instead.")
+        # The id of a line, since Claude Code forks after lines, not turns.
         return ForkPoint(session_id, last_turn_id, None if last_turn_id is None else line)
 
 
@@ -222,6 +229,7 @@ def _identity(session: AgentSession) -> tuple[str, ...]:
     own, fork = ("--session-id", session.id), session.forked_from
     if fork is None:
         return own
+    # Without the own id, Claude Code would choose one that is known only after its start.
     line = () if fork.line is None else ("--resume-session-at", fork.line)
     return ("--resume", fork.session_id, "--fork-session", *line, *own)
 
@@ -251,6 +259,7 @@ class ClaudeEngine(ProcessEngine):
                 assert isinstance(session.conversation, ClaudeConversation)
                 reply = await session.conversation.request(request)
             else:
+                # A session without a process gets one for this request only.
                 reply = await self._ask_about(session_id, request)
             if reply.get("subtype") != "success":
                 raise EngineRefused(f"Claude Code did not take the name: {text(reply.get('error'))}. Try another one.")
@@ -274,6 +283,7 @@ class ClaudeEngine(ProcessEngine):
     async def _about_itself(self) -> Mapping[str, Any]:
         self._check()
         running = (session.process for session in self._sessions.values() if session.process is not None)
+        # A process that runs anyway has said it in its greeting.
         answer = next((process.answer for process in running if process.answer), self._said_of_itself)
         self._said_of_itself = answer or await said_of_itself(require_config(self.config), self.dialect.binary)
         return self._said_of_itself
@@ -293,6 +303,7 @@ async def _started(
     """
     await anyio.to_thread.run_sync(check_command, config.argv, config.env)
     argv = [*config.argv, "-p", "--input-format", "stream-json", "--output-format", "stream-json"]
+    # No MCP servers: starting them takes seconds, and nothing will use them.
     argv += ["--verbose", "--setting-sources", "user", "--strict-mcp-config", *arguments]
     env = await anyio.to_thread.run_sync(careful_environment, binary.environment(config.env), directory)
     launch = Launch(argv=argv, env=env, directory=directory, fingerprint="", about={})

@@ -115,6 +115,7 @@ class TurnReader:
 
     def read(self, line: Mapping[str, Any]) -> Iterator[Event]:
         """Return the events of a line; for a result, all except the end of the turn."""
+        # Set in the messages of a sub-agent.
         agent_id = optional_text(line.get("parent_tool_use_id"))
         where: dict[str, Any] = {"session_id": self._session_id, "turn_id": self._turn_id, "agent_id": agent_id}
         match line.get("type"):
@@ -146,6 +147,8 @@ class TurnReader:
         if kind == "message_start":
             self._streamed[agent_id] = text(mapping(event.get("message")).get("id"))
             return
+        # Deltas name the position of the block only, so remember the message for each agent: sub-agents stream at the
+        # same time.
         item_id = f"{self._streamed.get(agent_id)}.{integer(event.get('index'))}"
         if kind == "content_block_start":
             block = mapping(event.get("content_block")).get("type")
@@ -165,6 +168,7 @@ class TurnReader:
             return  # the reason why a turn failed, which its result says too; or that there is nothing to say
         message_id = text(message.get("id"))
         for block in sequence(message.get("content")):
+            # Blocks are counted in order of arrival: each comes in a separate line, without its position.
             place = self._blocks.get(message_id, 0)
             self._blocks[message_id] = place + 1
             item = item_of_block(mapping(block), f"{message_id}.{place}", self._directory)
@@ -179,6 +183,7 @@ class TurnReader:
     # --- tools -------------------------------------------------------------------------------------------------------
 
     def _read_results(self, line: Mapping[str, Any], where: dict[str, Any]) -> Iterator[Event]:
+        # A tool that was not announced in this turn belongs to an earlier one.
         for item_id, block in results_in(line):
             item = self._open.pop(item_id, None)
             if item is not None:
@@ -213,6 +218,7 @@ def item_of_block(block: Mapping[str, Any], item_id: str, directory: str | None)
         case "thinking":
             return Reasoning(id=item_id, text=text(block.get("thinking")))
         case "tool_use" if block.get("name") == _ANSWER:
+            # Structured output is the model's answer, so it is shown as a message and not as a tool.
             return AgentMessage(
                 id=text(block.get("id")) or item_id, text=json.dumps(block.get("input"), ensure_ascii=False)
             )
@@ -262,6 +268,7 @@ def ended(item: Item, result: Mapping[str, Any], line: Mapping[str, Any], direct
     """Return an item with the result of its tool."""
     said = _words(result.get("content"))
     failed = result.get("is_error") is True
+    # The stream and the files name the field differently.
     detail = line.get("tool_use_result", line.get("toolUseResult"))
     about = mapping(detail)
     decided = [mapping(mapping(one).get("permission_decision")) for one in sequence(line.get("tool_result_meta"))]
@@ -270,6 +277,7 @@ def ended(item: Item, result: Mapping[str, Any], line: Mapping[str, Any], direct
     match item:
         case CommandExecution():
             found = _EXIT_CODE.match(said)
+            # Only failures state an exit code. A command that was stopped has none.
             code = int(found[1]) if found is not None else None if failed or about.get("interrupted") else 0
             output = "" if said == _NO_OUTPUT else said if found is None else said[found.end() :]
             return replace(item, status=status, output="" if declined else output, exit_code=code, declined=declined)
@@ -304,6 +312,7 @@ def change_of(tool: str, given: Mapping[str, Any], before: str | None = None) ->
             return counted(PathChange(path=path, kind="add", diff=new))
         return update_of(path, before, new)
     edits = [mapping(edit) for edit in sequence(given.get("edits"))] or [given]
+    # Without the file's content, show the replaced pieces one after the other.
     old = "".join(text(edit.get("old_string")) for edit in edits)
     new = "".join(text(edit.get("new_string", edit.get("new_source"))) for edit in edits)
     if before is not None and (after := edited(before, given)) is not None:
@@ -323,6 +332,7 @@ def edited(before: str, given: Mapping[str, Any]) -> str | None:
         if not isinstance(old, str) or not isinstance(new, str) or (not old and after):
             return None
         is_all = edit.get("replace_all") is True
+        # Claude Code refuses a text that occurs more than once, unless it replaces all.
         if old and after.count(old) != 1 and not (is_all and old in after):
             return None
         if not new and not old.endswith("\n") and f"{old}\n" in after:
@@ -339,6 +349,7 @@ def _changed(change: PathChange, detail: Mapping[str, Any]) -> PathChange:
     """Return a change with the details that Claude Code reports afterwards."""
     kind = "add" if detail.get("type") == "create" else change.kind
     hunks = [mapping(hunk) for hunk in sequence(detail.get("structuredPatch"))]
+    # A file that was written again without a change has no hunks.
     if not hunks:
         return replace(change, kind=kind)
     diff = "".join(
@@ -360,6 +371,7 @@ def usage_of(told: Any) -> Usage | None:
     cached = count(about.get("cache_read_input_tokens"))
     written = count(about.get("cache_creation_input_tokens"))
     return Usage(
+        # Anthropic counts cached input beside the rest; Helmsman's input includes it.
         input_tokens=count(about.get("input_tokens")) + cached + written,
         cached_input_tokens=cached,
         output_tokens=count(about.get("output_tokens")),
@@ -382,6 +394,7 @@ def was_interrupted(result: Mapping[str, Any]) -> bool:
 
 def failure_of(result: Mapping[str, Any]) -> Failure | None:
     """Why a turn failed, as its `result` says; None if it did not."""
+    # A turn without a success is a failure, even if the flag is missing.
     if result.get("is_error") is not True and result.get("subtype") == "success":
         return None
     said = text(result.get("result")) or "; ".join(text(one) for one in sequence(result.get("errors")))
@@ -392,6 +405,7 @@ def failure(said: str, status: int | None, subtype: str = "") -> Failure:
     """Convert Claude Code's description of a model failure."""
     code, retryable = _CODES.get(status or 0, ("other", status is not None and status >= _SERVER_ERROR))
     lowered = said.lower()
+    # The status does not tell a rate limit, which passes, from a used-up plan.
     if "usage limit" in lowered or "limit reached" in lowered:
         code, retryable = USAGE_LIMIT, False
     elif "prompt is too long" in lowered:
@@ -472,11 +486,13 @@ def read_question(
 ) -> Asked | None:
     """Convert a `control_request` to a question; None if a user cannot answer it."""
     request, request_id = mapping(line.get("request")), text(line.get("request_id"))
+    # Only permission requests concern the user.
     if request.get("subtype") != "can_use_tool" or not request_id:
         return None
     tool, given = text(request.get("tool_name")), mapping(request.get("input"))
     kind, prompts, details = _read(tool, given, request, directory, sandbox)
     question = Question(
+        # Claude Code's request ids are random, so the pair names this question after a restart of the hub too.
         id="q_" + hashlib.sha256(f"{session_id} {request_id}".encode()).hexdigest()[:10],
         type=kind,
         session_id=session_id,
@@ -499,6 +515,7 @@ def _read(
     approval = (APPROVE, APPROVE_SESSION, DENY, ABORT)
     reason = optional_text(given.get("description")) or optional_text(request.get("decision_reason"))
     if tool == "Bash":
+        # A timeout does not widen what the command may do.
         more = {key: value for key, value in given.items() if key not in ("command", "description", "timeout")}
         details = {
             "command": given.get("command"),
@@ -511,11 +528,13 @@ def _read(
     if tool in EDITS:
         before, is_known = _before(text(given.get("file_path")))
         unknown = _unknown(tool, given, before, is_known=is_known)
+        # The diff must be against the file as it is now, or it would show less than the edit does.
         change = change_of(tool, given, before if is_known or tool == "Write" else None)
         replaces_all = any(mapping(edit).get("replace_all") for edit in (given, *sequence(given.get("edits"))))
         details = {
             "diff": None if unknown and replaces_all else file_change_diff((change,), directory),
             "unknown": unknown,
+            # If the diff is uncertain, show the arguments themselves.
             "input": dict(given) if unknown and tool != "NotebookEdit" else None,
             "changes": [as_details(change if unknown is None else replace(change, added=None, removed=None))],
             "paths": [change.path],
@@ -534,6 +553,7 @@ def _read(
         prompt = Prompt(text=f"{TITLE} asks to call {name} of {server}.", options=(ACCEPT, DECLINE, CANCEL))
         return "mcp_elicitation", (prompt,), details
     details = {"permissions": {tool: dict(given)}, "directory": directory, "reason": reason}
+    # No "for this session": no rule would match a tool that Helmsman does not know.
     return "permission_approval", (Prompt(text=f"{TITLE} asks to use {tool}.", options=(APPROVE, DENY)),), details
 
 
@@ -592,6 +612,7 @@ def write_answer(asked: Asked, choices: tuple[Choice, ...] | None) -> dict[str, 
     if asked.tool == _ASK_USER:
         if choices is None:
             return _response(asked.request_id, {"behavior": "deny", "message": REFUSED})
+        # Fewer choices than questions: the rest stays unanswered.
         given = zip(asked.question.prompts, choices, strict=False)
         answers = {prompt.key: choice.in_full for prompt, choice in given}
         return _response(asked.request_id, {"behavior": "allow", "updatedInput": {**asked.given, "answers": answers}})

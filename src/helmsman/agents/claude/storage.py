@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from helmsman.model.events import Item
 
 _ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+# Searched in the raw bytes: parsing every line of a large file takes seconds.
 _OF_USE: Final = re.compile(rb'"type":"(?:user|assistant|custom-title|ai-title|summary)"')
 _SAID: Final = re.compile(rb'"type":"(?:user|assistant)"')
 _COST: Final = re.compile(rb'^\{"type":"cost-state"')
@@ -75,6 +76,7 @@ class ClaudeSessions(SessionReader):
     def _marked(self, paths: Iterable[Path]) -> Iterator[SessionInfo]:
         """Yield the sessions in these files, with those that a person has open marked."""
         opened = {one.session_id for one in open_sessions(self.home) if one.by_a_person}
+        # Claude Code lets two processes write to one session, so a session that is open elsewhere is marked.
         return (replace(info, open_elsewhere=info.session_id in opened) for info in self._seen.all(paths))
 
     def path(self, session_id: str) -> Path | None:
@@ -91,6 +93,7 @@ class ClaudeSessions(SessionReader):
         path, cost = self.path(session_id), 0.0
         if path is None:
             return cost
+        # Several processes may have written a total. The last one includes the others.
         for line in _lines(path, _COST):
             cost = amount(line.get("totalCostUSD")) or cost
         return cost
@@ -117,6 +120,7 @@ class ClaudeSessions(SessionReader):
                     found.append(entry)
                 elif is_id(entry.name):
                     stamps = [size_and_time(one) for one in _entries(Path(entry.path, _SUBAGENTS))]
+                    # Sub-agents have their own files, and their growth must be noticed as well.
                     beside[entry.name] = sum(size for size, _ in stamps), max((at for _, at in stamps), default=0)
             for entry in found:
                 (size, changed), (more, later) = size_and_time(entry), beside.get(entry.name[:-6], (0, 0))
@@ -129,6 +133,7 @@ class ClaudeSessions(SessionReader):
             reading.take(line)
         if not reading.turns:
             return None
+        # Sub-agents have no turns: their usage is counted by time.
         for entry in _entries(path.with_suffix("") / _SUBAGENTS):
             for line in _spending_lines(Path(entry.path)):
                 reading.take_of_subagent(line)
@@ -186,6 +191,7 @@ def _info(path: Path) -> SessionInfo | None:
                 model = optional_text(mapping(line.get("message")).get("model"))
             case _:
                 pass
+        # Files may have many MB, and everything of interest is at their beginning or end.
         if number > _HEAD_LINES or (first is not None and model is not None):
             break
     if first is None:
@@ -218,6 +224,7 @@ def _directory(path: Path, begun_in: str | None) -> str | None:
 
 def _last_name(path: Path) -> str | None:
     """Return the last name. It is at the end, because Claude Code repeats it when it exits."""
+    # Compared from the start of the line: a prompt may contain the same text.
     named = [line for line in _tail(path) if line.startswith(b'{"type":"custom-title"')]
     return optional_text((json_object(named[-1]) or {}).get("customTitle")) if named else None
 
@@ -237,6 +244,7 @@ def _lines(path: Path, of_use: re.Pattern[bytes] = _OF_USE) -> Iterator[Mapping[
 
 def said_in(line: Mapping[str, Any]) -> str | None:
     """Return the user's message in a line; None for other lines."""
+    # Claude Code's own remarks, and the summary of a compacted conversation.
     if line.get("isMeta") is True or line.get("isCompactSummary") is True:
         return None
     content = mapping(line.get("message")).get("content")
@@ -244,6 +252,7 @@ def said_in(line: Mapping[str, Any]) -> str | None:
         said = content
     else:
         blocks = [mapping(block) for block in sequence(content)]
+        # A tool's result has the role of a user.
         if not blocks or any(block.get("type") == "tool_result" for block in blocks):
             return None
         said = "\n".join(text(block.get("text")) for block in blocks if block.get("type") == "text")
@@ -308,6 +317,7 @@ def _take_message(turn: _Turn, line: Mapping[str, Any], message: Mapping[str, An
     if message.get("model") == SYNTHETIC:
         return  # added by Claude Code when it continued an interrupted turn
     turn.model = optional_text(message.get("model")) or turn.model
+    # Lines repeat the usage of their message, so the newest counts.
     turn.usages[message_id] = usage_of(message.get("usage")) or Usage()
     turn.usage = spent(turn.usages.values())
     for block in sequence(message.get("content")):
@@ -317,6 +327,7 @@ def _take_message(turn: _Turn, line: Mapping[str, Any], message: Mapping[str, An
         if item is not None:
             turn.items[item.id] = item
     stop = message.get("stop_reason")
+    # These two reasons announce more messages of the same turn.
     turn.outcome = "completed" if stop not in (None, "tool_use", "pause_turn") else None
 
 
@@ -347,6 +358,7 @@ def open_sessions(home: Path) -> Iterator[OpenSession]:
     Processes in other sandboxes or containers cannot be checked.
     """
     for path in home.glob("sessions/*.json"):
+        # Half-written, or just removed: then nothing is known of it.
         about = json_object_in(path) or {}
         pid = integer(about.get("pid")) or 0
         if _is_here(text(about.get("pidDomain"))) and _runs(pid, text(about.get("procStart"))):
@@ -383,6 +395,7 @@ async def refuse_if_open(home: Path, session_id: str) -> None:
     def found() -> OpenSession | None:
         return next((one for one in open_sessions(home) if one.session_id == session_id), None)
 
+    # A process of Helmsman that ends holds its session a moment longer.
     until = anyio.current_time() + _ENDING_SECONDS
     while (other := await anyio.to_thread.run_sync(found)) is not None:
         if other.by_a_person or anyio.current_time() > until:
@@ -443,6 +456,7 @@ class _Reading:
             names = ("inputTokens", "outputTokens", "cacheReadInputTokens", "cacheCreationInputTokens")
             cost = None if line.get("hasUnknownModelCost") is True else amount(line.get("totalCostUSD"))
             self._processes.append(_Told(cost, sum(count(one.get(name)) for one in used for name in names)))
+        # A user's message begins a turn; the process that runs it reports its cost later.
         elif line.get("isSidechain") is not True and said_in(line) is not None:
             self.directory = self.directory or optional_text(line.get("cwd"))
             self.turns.append(_SpentTurn(text(line.get("uuid")), _seconds(line), len(self._processes)))
@@ -451,6 +465,7 @@ class _Reading:
         """Count it for the turn that ran then."""
         if line.get("type") == "assistant":
             at = _seconds(line)
+            # Sub-agents do not name the turn. A message before the first turn counts for the first.
             _count(next((turn for turn in reversed(self.turns) if turn.began_at <= at), self.turns[0]), line)
 
     def spendings(self) -> Iterator[TurnSpending]:
@@ -472,6 +487,7 @@ class _Reading:
             usages = [usage for turn in self.turns if turn.process == place for _, usage in turn.calls.values()]
             counted = sum(usage.input_tokens + usage.output_tokens for usage in usages)
             weight = sum(map(_weight, usages))
+            # If the report covers fewer tokens than were counted, a process was killed: its cost is unknown.
             is_whole = told.tokens - before.tokens >= counted > 0
             if told.cost is not None and before.cost is not None and is_whole and weight:
                 rates[place] = max(0.0, told.cost - before.cost) / weight

@@ -26,6 +26,7 @@ class ClaudeWatcher(SessionWatcher):
     """Observed session: its running turn, and its open questions."""
 
     def on_output(self, line: bytes, offset: int) -> None:
+        # Only the head: searching megabytes of output would slow every line.
         head = line[:_LOOKED_AT]
         if _REQUEST in head:
             self.open[str(read_line(line).get("request_id"))] = offset
@@ -35,6 +36,7 @@ class ClaudeWatcher(SessionWatcher):
             self.session = str(read_line(line).get("session_id"))
         elif _RESULT in line and read_line(line).get("type") == "result":
             self.is_running = bool(read_line(line).get("queued_turn_count"))
+            # Questions cannot outlive the turn.
             self.open.clear()
 
     def on_input(self, line: bytes) -> None:

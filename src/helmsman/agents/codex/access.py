@@ -87,6 +87,7 @@ def sandbox_name(reported: Any) -> str | None:
 
 def approval_name(reported: Any) -> str | None:
     """Normalize an approval policy that Codex reports; the granular form becomes `granular`."""
+    # The granular form is an object with one key; its details are not compared.
     if isinstance(reported, dict):
         return next(iter(reported), None)
     return reported if isinstance(reported, str) else None
@@ -95,6 +96,7 @@ def approval_name(reported: Any) -> str | None:
 def asked_approval(binary: CodexBinary, options: SessionOptions) -> tuple[ApprovalPolicy | None, str | None]:
     """Return Codex's word for the requested approval policy, and a remark if this Codex has no equivalent."""
     policy = None if options.asks is None else _APPROVAL_OF[options.asks]
+    # Newer versions refuse the word.
     if policy == "on-failure" and not binary.can(Feature.ON_FAILURE_APPROVAL):
         return "on-request", f"Codex {binary.version} has no approval policy on-failure; on-request is used instead."
     return policy, None
@@ -110,6 +112,8 @@ def turn_sandbox(mode: SandboxMode, writable_roots: Sequence[Path], workspace: M
         configured = workspace.get("writable_roots")
         roots = [*(configured if isinstance(configured, list) else ()), *writable_roots]
         policy["writableRoots"] = list(dict.fromkeys(map(str, roots)))
+        # A turn states the whole policy: anything left out would fall back to Codex's default, not to the
+        # configuration.
         for wire, key in WORKSPACE_KEYS.items():
             policy[wire] = workspace.get(key) is True
     return policy
@@ -123,6 +127,7 @@ def refuse_wider(
     Raises:
         PolicyWidened: Codex grants more than was requested.
     """
+    # A caller that asked for nothing takes what the configuration grants.
     if asked_sandbox is not None and _width(_SANDBOX_WIDTH, sandbox) > _SANDBOX_WIDTH[asked_sandbox]:
         raise _widened("sandbox", asked_sandbox, sandbox)
     if asked_approval is not None and _width(_APPROVAL_WIDTH, approval) > _APPROVAL_WIDTH[asked_approval]:
@@ -131,6 +136,7 @@ def refuse_wider(
 
 def is_wider_sandbox(asked: Mapping[str, Any], than: Any) -> bool:
     """Return whether a turn's sandbox allows more than another one, as reported. An unreadable one allows nothing."""
+    # Unknown counts as widest when asked for, and as nothing when reported: both are cautious.
     width, known = _width(_SANDBOX_WIDTH, sandbox_name(asked)), _SANDBOX_WIDTH.get(sandbox_name(than) or "", -1)
     if width != known or sandbox_name(asked) != "workspace-write":
         return width > known
@@ -138,6 +144,7 @@ def is_wider_sandbox(asked: Mapping[str, Any], than: Any) -> bool:
     if not {*asked.get("writableRoots", ())} <= {*(other.get("writableRoots") or ())}:
         return True
     allowed = asked.get("networkAccess") is True and other.get("networkAccess") is not True
+    # Excluding less is wider.
     excluded = ("excludeTmpdirEnvVar", "excludeSlashTmp")
     return allowed or any(other.get(key) is True and asked.get(key) is not True for key in excluded)
 
@@ -223,6 +230,7 @@ class Confinement:
         Raises:
             InvalidInput: There is another key.
         """
+        # A dotted key sets a value inside a table: its first part decides.
         others = sorted({key.partition(".")[0] for key in config} - HARMLESS_CONFIG) if self.roots else []
         if others:
             raise InvalidInput(
@@ -274,6 +282,8 @@ class Confinement:
 
     def workspace(self, table: Mapping[str, Any]) -> dict[str, Any]:
         """`[sandbox_workspace_write]` as it is to hold: temporary directories only where they are allowed, and by name."""
+        # `/tmp` and `$TMPDIR` are writable by default in Codex's sandbox. Where they are allowed, they are named, so
+        # that they can be compared.
         given = table.get("writable_roots")
         named = list(given) if isinstance(given, list) else []
         for key, place in (("exclude_slash_tmp", "/tmp"), ("exclude_tmpdir_env_var", _tmpdir())):  # noqa: S108
@@ -291,6 +301,7 @@ class Confinement:
             return
         refuse_outside(policy.directory or "An unknown working directory", self.roots, "cwd")
         self.refuse_profile(policy.profile)
+        # Any other reviewer is a model that approves in the user's place.
         if policy.reviewer not in (None, "user"):
             raise InvalidInput(
                 f"Codex's configuration lets {policy.reviewer!r} approve what leaves the sandbox, and so writing outside "
@@ -315,6 +326,7 @@ NO_ROOTS: Final = Confinement()
 
 def _writable(sandbox: Mapping[str, Any], workspace_roots: Sequence[str]) -> list[str]:
     roots = sandbox.get("writableRoots")
+    # A missing list is compared as a path that lies in no root, and is refused.
     named = roots if isinstance(roots, list) else ["writable roots that Codex does not name"]
     if sandbox.get("excludeSlashTmp") is not True:
         named = [*named, "/tmp"]  # noqa: S108
@@ -336,6 +348,7 @@ def _may_allow(file: Path) -> bool:
         statements = ast.parse(file.read_text(encoding="utf-8")).body
     except FileNotFoundError:
         return False
+    # Starlark that Python cannot parse counts as allowing.
     except (OSError, ValueError, SyntaxError, RecursionError):
         return True
     return not all(map(_narrows, statements))
@@ -362,6 +375,7 @@ def refuse_writing_everything(binary: CodexBinary, roots: Iterable[Path | str]) 
         InvalidInput: One of the roots is `/`.
     """
     hides = sys.platform == "linux" and binary.remote is None and binary.can(Feature.PATH_BUBBLEWRAP)
+    # Commands of a remote Codex run elsewhere.
     if hides and any(os.path.realpath(root) == "/" for root in roots):
         raise InvalidInput(
             "Commands that may write all of / could read Helmsman's own files and the logins of agents. Work in a "
@@ -384,6 +398,7 @@ def refuse_rules_nobody_trusts(binary: CodexBinary, options: SessionOptions, dir
     Raises:
         InvalidInput: There are some, this Codex would follow them, and the caller does not trust the repository.
     """
+    # The user trusts the repository, or this Codex does not read its rules.
     if binary.can(Feature.UNTRUSTED_RULES_IGNORED) or options.trust_repository or directory is None:
         return
     root = repository_root(directory) or directory
@@ -447,8 +462,10 @@ async def plan_access(
             repository brought along.
     """
     refuse_rules_nobody_trusts(binary, options, options.cwd)
+    # The caller's configuration goes over the profile's, as with Codex's command line.
     given = merge_config(profile_config(binary, codex_home, options.profile), check_config(options.config))
     approval, remark = asked_approval(binary, options)
+    # Only starting a thread marks trust; resuming one does not.
     marks_trust = binary.can(Feature.TRUST_ON_START) and not resuming
     mode = asked_sandbox(options)
     configured: Mapping[str, Any] = {}
@@ -463,11 +480,13 @@ async def plan_access(
         mode = mode or _default_sandbox(configured, options.cwd)
         approval = approval or _configured_approval(given) or _configured_approval(configured) or _DEFAULT_APPROVAL
     if options.writable_roots and mode != "workspace-write":
+        # Codex ignores writable roots in other sandboxes, silently.
         raise InvalidInput(
             "Writable roots belong to the sandbox workspace-write. Ask for that sandbox, or leave the roots out."
         )
 
     thread_mode, config = mode, given
+    # Start read-only, and send the sandbox with the first turn: a writable start marks the repository as trusted.
     if (marks_trust or confinement) and mode is not None:
         thread_mode = "read-only"
         config = {key: value for key, value in given.items() if key not in ("sandbox_mode", "default_permissions")}
@@ -475,6 +494,7 @@ async def plan_access(
         # A permission profile of the user's own cannot be sent with a turn. Declared untrusted for this session, the
         # repository is not marked as trusted either.
         config = merge_config(given, {"default_permissions": profile}, _trust(options.cwd, "untrusted"))
+        # Codex asks before everything in an untrusted repository, unless a policy is named.
         approval = approval or _configured_approval(configured) or _DEFAULT_APPROVAL
     if options.trust_repository:
         config = merge_config(config, _trust(options.cwd, "trusted"))
@@ -586,5 +606,6 @@ def _default_sandbox(configured: Mapping[str, Any], directory: Path | None) -> S
 
 
 def _is_trusted(configured: Mapping[str, Any], place: Path | None) -> bool:
+    # Codex looks up trust by the exact path.
     entry = _table(configured, "projects").get(str(place))
     return isinstance(entry, dict) and entry.get("trust_level") == "trusted"

@@ -93,6 +93,7 @@ class _OpenEngine:
         try:
             yield self.engine.confined_to(roots)
         finally:
+            # A supervised engine can only be left when its other users in this process are done.
             self._users -= 1
             if self._users == 0:
                 self._unused.set()
@@ -124,6 +125,7 @@ class CodexAgent(Agent):
             return Installed(version=str(binary.version), path=settings.codex_remote or binary.remote)
         variables = ("CODEX_API_KEY", "OPENAI_API_KEY")
         login = login_in(environment() if env is None else env, variables, (settings.codex_home / "auth.json",))
+        # Either variable, or the file of `codex login`, is a login.
         return Installed(version=str(binary.version), path=str(binary.path), login=login)
 
     def is_here(self, settings: Settings, env: Mapping[str, str] | None) -> bool:
@@ -146,6 +148,7 @@ class CodexAgent(Agent):
     @asynccontextmanager
     async def open_engine(self, settings: Settings, env: Mapping[str, str] | None) -> AsyncIterator[Engine]:
         """`auto` prefers the app-server. An engine of a hub outlives the block, where this Codex supports it."""
+        # The remote engine comes first: no Codex needs to be installed here.
         if settings.codex_remote is not None:
             from helmsman.agents.codex.app_servers import open_remote_engine
 
@@ -162,6 +165,7 @@ class CodexAgent(Agent):
             ) as exec_engine:
                 yield exec_engine
         else:
+            # A second engine would be a second supervised process, while this one is idle.
             for opened in list(self._open.values()):
                 if await self.takes_work(settings, env, opened.id):
                     with opened.used(settings.session_roots) as view:
@@ -175,12 +179,14 @@ class CodexAgent(Agent):
         """Open an engine that other clients of this process use too: a supervised process has one owner."""
         async with opening as engine:
             if engine.id is None:
+                # An engine without an id is a child of this block and cannot be shared.
                 yield engine
                 return
             opened = self._open[engine.id] = _OpenEngine(engine)
             try:
                 yield engine
             finally:
+                # Leaving the block detaches, so wait for other users, also when cancelled.
                 with anyio.CancelScope(shield=True):
                     await opened.until_unused()
                 if self._open.get(engine.id) is opened:
@@ -198,6 +204,7 @@ class CodexAgent(Agent):
             async with open_daemon(settings) as daemon:
                 yield daemon
             return
+        # This process owns it already: attaching a second time would fence the first.
         if (opened := self._open.get(engine_id)) is not None and opened.engine.lost is None:
             with opened.used(settings.session_roots) as view:
                 yield view
@@ -215,6 +222,7 @@ class CodexAgent(Agent):
         record = await anyio.to_thread.run_sync(_record, settings, engine_id)
         if record is None or ((opened := self._open.get(engine_id)) is not None and opened.engine.lost is not None):
             return False
+        # `NO_OWNER` compares as a client without a lease.
         binary, owner = await find_agent(settings, env), self._owner or NO_OWNER
         request = await EngineRequest.of(
             binary, settings.codex_home, settings.state_dir, env, idle=settings.engine_idle, owner=owner
@@ -300,6 +308,7 @@ def _with_bubblewrap(binary: CodexBinary, settings: Settings, env: Mapping[str, 
 
     directory = bubblewrap_directory(binary.path, settings.state_dir)
     if directory is None or not binary.can(Feature.PATH_BUBBLEWRAP):
+        # Older versions do not search PATH for bubblewrap.
         return replace(binary, bubblewrap=directory)
     places = hidden_from_commands(settings, env, binary.path)
     hiding = hiding_directories(directory, settings.state_dir, places)
@@ -307,6 +316,7 @@ def _with_bubblewrap(binary: CodexBinary, settings: Settings, env: Mapping[str, 
 
 
 def _uses_exec(settings: Settings, binary: CodexBinary) -> bool:
+    # `auto` falls back to exec only where there is no app-server.
     return settings.engine == "exec" or (settings.engine == "auto" and not binary.can(Feature.APP_SERVER))
 
 

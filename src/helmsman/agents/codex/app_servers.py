@@ -140,6 +140,7 @@ async def open_detached(
     binary.require(Feature.APP_SERVER)
     wanted = await EngineRequest.of(binary, codex_home, state_dir, env, idle=idle, owner=owner)
     async with AsyncExitStack() as stack:
+        # The lock covers looking and starting, not using.
         async with _one_at_a_time(wanted.state_dir / ENGINES):
             engine = await _attach_to_one(stack, wanted, allowed_roots)
             if engine is None:
@@ -161,6 +162,7 @@ async def open_recorded(
     @asynccontextmanager
     async def connect(_tasks: TaskGroup) -> AsyncIterator[SupervisedTransport]:
         async with attach(record, epoch=epoch, title=TITLE) as process:
+            # An app-server has many threads, so its window follows several turns.
             window = ReplayWindow(process.offset)
             yield SupervisedTransport(process, window, TITLE, read=AppServerOutput(window).read)
 
@@ -220,6 +222,7 @@ class EngineRequest:
                 program=ProgramFile.of(binary.path),
                 codex_home=str(codex_home.resolve()),
                 env=environment,
+                # An engine with a lease ends with it, so other clients must not share it.
                 env_digest=lease + digest_of(environment, command_path(binary, env)),
                 idle=idle,
                 owner=owner,
@@ -235,6 +238,7 @@ class EngineRequest:
 
     def fits(self, record: ProcessRecord) -> bool:
         """Return whether `open_detached` may give this engine to the client."""
+        # All of it is fixed when the process starts.
         return (
             record.place == self.codex_home
             and self.is_of_this_codex(record)
@@ -260,6 +264,7 @@ async def _attach_to_one(
             continue  # another process owns it
         except EngineError as error:
             log.warning("engine %s does not work and is replaced: %s", record.id, error)
+            # It holds the lock of its threads, which its successor needs.
             await anyio.to_thread.run_sync(record.stop)
     return None
 
@@ -278,6 +283,7 @@ def _tidy_up(wanted: EngineRequest) -> list[ProcessRecord]:
                 record.stop()
         elif wanted.fits(record):
             fitting.append(record)
+        # Drained, not stopped: it may have running turns.
         elif record.place == wanted.codex_home and not wanted.is_of_this_codex(record) and not record.is_draining:
             record.drain()
     return fitting
@@ -287,6 +293,7 @@ def _tidy_up(wanted: EngineRequest) -> list[ProcessRecord]:
 async def _one_at_a_time(engines: Path) -> AsyncIterator[None]:
     """Let only one process look for an engine or start one: two at the same time would start two."""
     deadline = anyio.current_time() + LOCK_TIMEOUT
+    # Polled, since a file lock of another process cannot be awaited.
     while (held := take_lock(engines / "start.lock")) is None:
         if anyio.current_time() > deadline:
             raise EngineStartFailed(
@@ -315,6 +322,7 @@ async def _start(
 def _greeting() -> list[str]:
     """Return the first lines to a Codex: it accepts one handshake, for all its later clients."""
     return [
+        # Codex answers a second `initialize` with an error, so the supervisor sends it once.
         json.dumps({"id": GREETING_ID, "method": "initialize", "params": handshake()}),
         json.dumps({"method": INITIALIZED}),
     ]
@@ -328,6 +336,7 @@ async def _start_supervised(wanted: EngineRequest, options: Sequence[str]) -> Pr
     """
     listening = listens(wanted.binary)
     return await start_supervised(
+        # `{socket}` is replaced by `start_supervised`, which chooses the path.
         [str(wanted.binary.path), "app-server", *(("--listen", "unix://{socket}") if listening else ()), *options],
         env=wanted.env,
         directory=None,
@@ -337,6 +346,7 @@ async def _start_supervised(wanted: EngineRequest, options: Sequence[str]) -> Pr
         watcher=_WATCHER,
         greeting=_greeting(),
         listens=listening,
+        # The engine outlives its starter.
         for_starter=False,
         about={
             "agent": CODEX,
@@ -367,7 +377,8 @@ def remote_answers(settings: Settings) -> bool:
     parts = urlsplit(settings.codex_remote or "")
     try:
         with socket.create_connection(
-            (parts.hostname or "", parts.port or (443 if parts.scheme == "wss" else 80)), timeout=_KNOCK_SECONDS
+            (parts.hostname or "", parts.port or (443 if parts.scheme == "wss" else 80)),
+            timeout=_KNOCK_SECONDS,
         ):
             return True
     except (OSError, ValueError):
@@ -404,6 +415,7 @@ async def find_remote(settings: Settings) -> CodexBinary:
 
 async def _version_behind(connecting: AbstractAsyncContextManager[Transport]) -> Version:
     """Return the version of a server that others started."""
+    # Returned if the handshake names no version.
     unknown = CodexBinary(path=Path("codex"), version=Version(0, 0, 0))
     async with background_tasks() as tasks, connecting as transport:
         peer = Peer(transport, other=TITLE, on_notification=lambda *_: None, on_request=lambda _: False)
@@ -446,6 +458,7 @@ def daemon_socket(codex_home: Path) -> Path | None:
         path = link.resolve(strict=True)
         if not stat.S_ISSOCK(path.stat().st_mode):
             return None
+        # Another user could replace a socket in a directory that is not private.
         return path if all(map(_is_private, (link.parent, path.parent))) else None
     except (OSError, RuntimeError):  # a loop of links, too
         return None
@@ -467,6 +480,7 @@ async def open_daemon(settings: Settings) -> AsyncIterator[DaemonEngine]:
     path = daemon_socket(settings.codex_home)
     if path is None:
         raise EngineLost("Codex's own daemon is not running. Send the session a message to continue.")
+    # The daemon may be of another version than the program on PATH.
     binary = CodexBinary(path=Path("codex"), version=await _version_behind(open_unix(path)))
     if not binary.can(Feature.GUARDED_SOCKET):
         raise Unsupported(
@@ -508,6 +522,7 @@ class DaemonEngine(AppServerEngine):
             SessionLocked: It is not open there, or not with the requested options.
             PolicyWidened: It may do less than requested.
         """
+        # Resuming it elsewhere fails while the daemon has its lock.
         if session_id not in await self.api.loaded_threads():
             raise SessionLocked(f"Session {session_id} is not open in Codex's own daemon. Try again.")
         try:
@@ -518,6 +533,7 @@ class DaemonEngine(AppServerEngine):
             raise
 
     async def run_turn(self, session_id: str, options: SessionOptions, turn: TurnInput) -> Begun:
+        # Plans, reviews and tools would remain in force for the user's own turns.
         if turn.plan or turn.review is not None or options.tools:
             raise _only_messages(session_id)
         begun = await super().run_turn(session_id, options, turn)
@@ -544,6 +560,7 @@ class DaemonEngine(AppServerEngine):
 
     def _opened(self, thread: Thread, options: SessionOptions, access: Access, *, was_loaded: bool = False) -> Opened:
         policy = thread.policy
+        # An unknown policy might be wider than the request.
         if policy is None or policy.reviewer not in _ASKS_PEOPLE:
             raise PolicyWidened(
                 f"Session {thread.id} is open in Codex's own program, where a model answers what it asks, so nothing was "

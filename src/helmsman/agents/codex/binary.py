@@ -107,6 +107,7 @@ async def find_codex(
     try:
         candidates = await anyio.to_thread.run_sync(_candidates, explicit, env)
     except ProgramRefused as error:
+        # The wheel is outside of PATH, and not affected by the refusal.
         candidates, refused = [path for path in (_in_wheel(),) if path is not None and explicit is None], error
     for candidate in candidates:
         try:
@@ -144,6 +145,7 @@ class _NotUsableError(Exception):
 
 def _candidates(explicit: Path | None, env: Mapping[str, str]) -> list[Path]:
     if explicit is not None:
+        # A bare name is searched on PATH, also when the user has set it.
         if explicit.name != str(explicit):
             return [explicit]
         named = _on_path(str(explicit), env)
@@ -163,10 +165,12 @@ def _out_of_reach(found: Path, is_named: bool, env: Mapping[str, str], state_dir
     """
     program, is_launcher = _program(found)
     places = Places.of(env)
+    # A path that the user named may be in a repository; one found on PATH may not.
     of_sessions = places.reason_of_sessions if is_named else places.reason_of_sessions_or_repositories
     reason = of_sessions(str(program)) or (of_sessions(str(found.absolute())) if is_launcher else None)
     if reason is None or state_dir is None:
         return found
+    # A copied script would still start its child from the original place.
     if is_launcher:
         raise ProgramRefused(
             f"Helmsman does not start {found}: {reason}, and it is a script that starts Codex, so a copy would not be "
@@ -197,6 +201,7 @@ def _program(found: Path) -> tuple[Path, bool]:
         raise _NotUsableError("does not exist") from None
     if not os.access(real, os.X_OK):
         raise _NotUsableError("is not executable")
+    # npm's `codex` is a script. SIGKILL on it would leave the real program running.
     script = _codex_script(real)
     if script is not None:
         native = _native_program(script.parent.parent)
@@ -223,6 +228,7 @@ def _codex_script(path: Path) -> Path | None:
     with suppress(OSError):
         text = path.read_bytes()[:65536].decode("utf-8", "replace")
         for named in re.findall(r"[^\s\"'=]*[\\/]@openai[\\/]codex[\\/]bin[\\/]codex\.js", text):
+            # Launchers of Windows name their directory by a variable.
             relative = re.sub(r"^(?:\$basedir|%~?dp0%?)[\\/]?", "", named).replace("\\", "/")
             script = path.parent / relative
             if script.is_file():
@@ -236,6 +242,7 @@ def _native_program(package: Path) -> Path | None:
     if target is None:
         return None
     triple, platform_package = target
+    # Package managers hoist dependencies into a directory further up.
     places = [place / "node_modules" / "@openai" / platform_package for place in (package, *package.parents)]
     name = "codex.exe" if os.name == "nt" else "codex"
     for place in (*places, package):
@@ -295,11 +302,13 @@ def private_copy(program: Path, state_dir: Path, reason: str) -> Path:
     copies.mkdir(mode=0o700, exist_ok=True)
     place = copies / hashlib.sha256(os.fsencode(program)).hexdigest()[:16]
     copied = place / program.parent.name / program.name
+    # Two processes that start at the same time must not copy into the same place.
     with file_lock(copies / f"{place.name}.lock", timeout=_LOCK_SECONDS):
         record, now = json_object_in(place / _RECORD), _identity(program)
         if record is None:
             _copy(program, place)
         elif record.get("identity") != now:
+            # Another identity with the same content: copied or restored, not replaced.
             if _digest(program) != record.get("sha256"):
                 raise ProgramRefused(
                     f"{program} was changed since Helmsman first used it, and {reason}, so it need not be your Codex. If "
@@ -317,6 +326,7 @@ def _copy(program: Path, place: Path) -> None:
     target = place / program.parent.name
     target.mkdir(mode=0o700, parents=True)
     try:
+        # Read before copying: a change during the copy then shows as a changed original.
         before = _identity(program)
         shutil.copyfile(program, target / program.name)
         (target / program.name).chmod(0o700)
@@ -326,6 +336,7 @@ def _copy(program: Path, place: Path) -> None:
             (place / path).chmod(0o700)
         _write_record(place, program, before, _digest(target / program.name))  # last: a copy without a record is none
     except BaseException:
+        # A partial copy has no record; without this it would only waste space until the next try.
         with suppress(OSError):
             shutil.rmtree(place)
         raise
@@ -386,6 +397,7 @@ async def _learn(found: Path, env: Mapping[str, str]) -> CodexBinary:
         key = ProgramFile.of(program)
     except OSError:
         raise _NotUsableError("does not exist") from None
+    # Asking costs a process start, and the same file always gives the same answer.
     if key not in _KNOWN:
         version = await _version(program, env, is_launcher=is_launcher)
         _KNOWN[key] = CodexBinary(path=program, version=version, path_dir=_tools_beside(program))
@@ -410,6 +422,7 @@ async def _answer(argv: list[str], env: Mapping[str, str], cwd: str) -> str:
         answer = await run_command(argv, env=env, cwd=Path(cwd), seconds=_ANSWER_SECONDS)
     except EngineStartFailed as error:
         raise _NotUsableError(f"cannot be run ({error.message})") from error
+    # Some versions print warnings first, and on either stream.
     said = answer.stdout + answer.stderr
     if answer.exit_code is None:
         raise _NotUsableError(f"gave no complete answer to {argv[1]} within {_ANSWER_SECONDS:g} seconds")

@@ -115,10 +115,12 @@ def read_task_id(given: str) -> str | None:
 
 def read_detail(output: str) -> Detail | None:
     """`[STATE] title`, then `environment  •  age`, then the size of the diff. A title may have several lines."""
+    # The last two lines have a fixed form; the title comes before them, unescaped.
     lines = output.strip("\n").split("\n")
     head = _STATUS_HEAD.fullmatch("\n".join(lines[:-2]))
     if head is None:
         return None
+    # Searched from the right: the name of an environment may contain the separator.
     environment, separator, _age = lines[-2].rpartition("  •  ")
     return Detail(head["said"], head["title"], environment.strip() if separator else None, _stat_of_line(lines[-1]))
 
@@ -144,6 +146,7 @@ def _listed(entry: Mapping[str, Any]) -> CloudListed | None:
     task_id = optional_text(entry.get("id"))
     if not task_id:
         return None
+    # The list has lower case, `status` upper case.
     said = text(entry.get("status")).upper()
     return CloudListed(
         external_id=task_id,
@@ -188,6 +191,7 @@ def failure(stderr: str, exit_code: int | None) -> HelmsmanError:
     details: dict[str, Any] = {"said": said, "exit_code": exit_code}
     if (http := _HTTP_FAILURE.search(said)) is not None:
         return _http_failure(http["method"], http["url"], int(http["status"]), details)
+    # The first match counts, so the more specific patterns come first.
     for pattern, kind, sentence in _COMPLAINTS:
         if re.search(pattern, said):
             return kind(sentence.format(said=said.removeprefix("Error: ").rstrip(".")), **details)
@@ -207,8 +211,10 @@ def unreadable(command: str, output: str) -> CloudOutputUnreadable:
 
 def _complaint(stderr: str) -> str:
     """Return the error message without warnings before it and the response body after it."""
+    # Codex prints warnings before the error, on the same stream.
     found = _ERROR_LINE.search(stderr)
     complaint = stderr[found.start() :] if found else stderr
+    # The answer's headers and body follow, perhaps a whole page of HTML.
     complaint = re.sub(r"; content-type=.*", "", complaint, flags=re.DOTALL)
     return redact(" ".join(complaint.split()))[:_SHOWN_CHARACTERS]
 
@@ -227,6 +233,7 @@ def _http_failure(method: str, url: str, status: int, details: dict[str, Any]) -
         return CloudRateLimited(
             "The Codex cloud takes no more requests for now (HTTP 429). Try again later.", **details
         )
+    # After a failed POST the task may exist, so it must not be submitted again without a look.
     if status >= 500 and method == "POST":
         return CloudSubmitUncertain(
             f"The Codex cloud broke off while it took the task (HTTP {status}), which may exist or not. Look at "
@@ -313,6 +320,7 @@ def poll_delays(random: Random, *, first: float = FIRST_LOOK, then: float = NEXT
     """Seconds to wait before each next look at a task: the first, then ever twice as long up to 15, each ±20 %."""
     longest = max(_LONGEST_LOOK, then)
     doubled = accumulate(repeat(then), lambda seconds, _: min(seconds * 2, longest))
+    # Jitter, so that clients that were started together do not stay together.
     for seconds in chain((first,), doubled):
         yield seconds * random.uniform(1 - _JITTER, 1 + _JITTER)
 
@@ -405,6 +413,7 @@ class CloudClient:
         """Return the entry in the list and the task's own status, and a note if the list is unavailable."""
         listed, note = None, None
         try:
+            # Only the newest page: reading further pages would not add anything to the task's own status.
             listed = next((task for task in await self.list() if task.external_id == task_id), None)
         except CloudError as error:
             note = f"The listing could not be read, so this is unconfirmed: {error.message}"
@@ -493,6 +502,7 @@ class CloudClient:
     async def results(self, external_id: str, *, attempt: int = 1) -> CloudResults:
         """Return the results so far: the task's status, the diff of an attempt, and the number of attempts with a diff."""
         status = await self.status(external_id)
+        # The diff is all that the CLI shows of a result.
         note = f"The agent's own message is only on {status.url}: `codex cloud` does not show it."
         diff: str | None = None
         try:
@@ -511,6 +521,7 @@ class CloudClient:
 
     async def _attempts(self, external_id: str, *, at_least: int) -> int | None:
         """Return the number of attempts with a diff. Codex names it when asked for the last possible one."""
+        # The last possible attempt exists, so all do.
         if at_least == MAX_ATTEMPTS:
             return MAX_ATTEMPTS
         try:
@@ -542,6 +553,7 @@ class CloudClient:
         """
         task_id = _task_id(external_id)
         diff = await self.diff(task_id, attempt=attempt)
+        # Bytes that are not UTF-8 came as surrogates, and go back unchanged.
         patch = diff.encode("utf-8", "surrogateescape")
         if check is not None:
             check(patch)
@@ -564,6 +576,7 @@ class CloudClient:
         )
 
     def _url(self, task_id: str) -> str:
+        # The web address differs from that of the API only in its path.
         base = self._env.get(_BASE_VARIABLE) or _DEFAULT_BASE
         return f"{base.rstrip('/').removesuffix('/backend-api')}/codex/tasks/{task_id}"
 
@@ -575,10 +588,12 @@ class CloudClient:
         seconds = _ANSWER_SECONDS if prompt is None else _SUBMIT_SECONDS
         argv: list[str | Path] = [self._binary.path, "cloud", command, *arguments]
         given = (prompt or "").encode("utf-8", "replace")
+        # Codex writes an `error.log` into its working directory.
         with tempfile.TemporaryDirectory(prefix="helmsman-cloud-", ignore_cleanup_errors=True) as scratch:
             answer = await run_command(
                 argv, env=self._env, cwd=Path(scratch), seconds=seconds, given=given, limit=_OUTPUT_LIMIT
             )
+        # A cut diff would be applied as if it were complete.
         if answer.is_cut:
             raise CloudError(
                 f"`codex cloud {command}` printed more than {_OUTPUT_LIMIT} bytes. Look at the task on its web page."

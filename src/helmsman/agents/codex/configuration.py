@@ -50,6 +50,7 @@ def profile_config(binary: CodexBinary, codex_home: Path, name: str | None) -> d
     """
     if name is None:
         return {}
+    # The name becomes part of a path.
     if not name or name.startswith(".") or not name.isprintable() or any(char in name for char in "/\\:"):
         raise InvalidInput(f"{name!r} cannot be the name of a profile. Use a plain name, such as 'work'.")
     if binary.can(Feature.PROFILE_IN_CONFIG):
@@ -57,6 +58,7 @@ def profile_config(binary: CodexBinary, codex_home: Path, name: str | None) -> d
     path = codex_home / f"{name}{_PROFILE_SUFFIX}"
     try:
         with path.open("rb") as file:
+            # One byte more than allowed tells that the file is too large.
             data = file.read(_PROFILE_LIMIT + 1)
         if len(data) > _PROFILE_LIMIT:
             raise InvalidInput(f"The profile {path} is larger than {_PROFILE_LIMIT} bytes. Make it smaller.")
@@ -84,6 +86,7 @@ def check_config(config: Mapping[str, Any], *, where: str = "config") -> dict[st
         InvalidInput: Codex would misread a key or value. The message begins with `where`.
     """
     checked = {_key(key, where): _value(value, f"{where}: {key}", 0) for key, value in config.items()}
+    # A key and a longer key below it: Codex applies the two in no certain order.
     for key in checked:
         segments = key.split(".")
         for length in range(1, len(segments)):
@@ -135,6 +138,7 @@ def _value(value: Any, where: str, depth: int) -> Any:
         return {_name(key, where): _value(item, f"{where}.{key}", depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_value(item, where, depth + 1) for item in value]
+    # `bool` before `int`, which it is a subclass of.
     if isinstance(value, bool) or (isinstance(value, str) and not _HALF_A_PAIR.search(value)):
         return value
     if isinstance(value, int) and value in _INTEGERS:
@@ -211,11 +215,13 @@ class Configuration:
         return known
 
     async def _ask(self, cwd: Path | None) -> Mapping[str, Any]:
+        # Before asking: an answer that fails must not leave the old one in place.
         self._answers.pop(str(cwd), None)
         at_home = (str(home / name) for home in self.homes for name in _HOME_FILES)
         watched = (*_SYSTEM_FILES, *at_home, *_project_files(cwd))
         before = files_state(watched)  # a file that changes while Codex reads it is then seen to have changed
         answer = await self._read(cwd)
+        # Without a directory, or with layers that are not files, no change could be noticed.
         if cwd is not None and self.is_local and _comes_from(answer.layers, watched):
             if len(self._answers) >= _REMEMBERED:
                 del self._answers[next(iter(self._answers))]

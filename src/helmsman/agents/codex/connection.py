@@ -187,6 +187,7 @@ class AppServer:
 
     async def initialize(self) -> Version:
         """Shake hands, which tells the version. Must come first, and once: where others have, Codex only has to answer."""
+        # The supervisor has shaken hands; any request shows whether Codex still answers.
         if self._peer.resumed is not None:
             await self._peer.request("thread/loaded/list", timeout=HANDSHAKE_TIMEOUT)
             return self._version(self._peer.resumed.answer)
@@ -222,6 +223,7 @@ class AppServer:
         """Notice an engine that hangs, for as long as this task runs."""
         while self._peer.closed is None:
             await anyio.sleep(HEARTBEAT)
+            # An idle engine that hangs is noticed by the next request.
             if is_busy():
                 with suppress(EngineLost):  # reported already
                     await self.check()
@@ -240,7 +242,12 @@ class AppServer:
 
     async def resume_thread(self, thread_id: str, settings: ThreadSettings) -> Thread:
         answer = await self._call(
-            "thread/resume", timeout=OPEN_TIMEOUT, threadId=thread_id, excludeTurns=True, **settings.as_params()
+            # Full turns of a long thread may be too large for one message, and newer versions deprecate them.
+            "thread/resume",
+            timeout=OPEN_TIMEOUT,
+            threadId=thread_id,
+            excludeTurns=True,
+            **settings.as_params(),
         )
         return _opened_thread("thread/resume", answer)
 
@@ -409,6 +416,7 @@ class AppServer:
     async def write_config(self, edits: Sequence[ConfigEdit], *, version: str | None) -> str | None:
         """Change the user's file: all of it, or nothing. What overrides a value of it, in Codex's words."""
         written = [{"keyPath": edit.key, "value": edit.value, "mergeStrategy": "replace"} for edit in edits]
+        # Deleting a key works only with the batch method.
         if len(edits) == 1 and edits[0].value is not None:
             answer = await self._call("config/value/write", expectedVersion=version, **written[0])
         else:
@@ -527,6 +535,7 @@ async def _connected_socket(host: str, port: int, where: str) -> socket.socket:
             connected = await anyio.to_thread.run_sync(lambda: socket.create_connection((host, port), CONNECT_TIMEOUT))
     except OSError as error:
         raise EngineLost(f"No Codex engine answers {where}: {error}. Check that one is running.") from error
+    # `websockets` expects a non-blocking socket.
     connected.setblocking(False)
     return connected
 
@@ -540,6 +549,7 @@ def listeners_uids(port: int) -> set[int]:
         except OSError:
             continue
         for fields in map(str.split, lines):
+            # Fields of the table: local address, state and uid.
             if fields[3] == _LISTENING and int(fields[1].rpartition(":")[2], 16) == port:
                 uids.add(int(fields[7]))
     return uids
@@ -671,6 +681,7 @@ _UNREAD_CONFIGURATION: Final = re.compile(
 
 def _explain(refused: EngineRefused, thread_id: str | None) -> Exception:
     """Convert a refusal to a specific error, if Codex's text allows it."""
+    # Codex has one error code for nearly everything, so its text decides.
     text = str(refused.details.get("rpc_message", ""))
     data = mapping(refused.details.get("rpc_data"))
     if data.get("input_error_code") == "input_too_large":
@@ -711,6 +722,7 @@ def _explain(refused: EngineRefused, thread_id: str | None) -> Exception:
             "is well then."
         )
     method = refused.details.get("method")
+    # Codex answers unknown methods with the list of all known ones.
     if f"unknown variant `{method}`" in text:
         return Unsupported(f"This Codex does not know {method}. Update Codex; `helmsman doctor` shows its version.")
     return refused
@@ -781,6 +793,7 @@ def _server(row: Mapping[str, Any]) -> McpServer:
     answers: bool | None = True
     if error is not None:
         answers = False
+    # Neither tools nor information: it does not answer, if this Codex would report it.
     elif not count and not row.get("serverInfo"):
         answers = False if "serverInfo" in row else None
     return McpServer(

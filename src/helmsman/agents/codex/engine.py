@@ -142,11 +142,13 @@ class CodexLogins:
         Raises:
             NotLoggedIn: Codex is not logged in, and its model needs that.
         """
+        # Another provider may need no login at OpenAI.
         if options.profile is not None or any(key.split(".")[0].startswith(_PROVIDER) for key in options.config):
             return
         state = files_state(self._files)
         if state == self._checked and time.monotonic() < self._checked_until:
             return  # asking costs as much as the start itself
+        # Asked late: the configuration costs a request, too.
         known = await self._configuration.effective(options.cwd)
         if known.get("profile") is not None or known.get(_PROVIDER) not in (None, _OPENAI):
             return
@@ -158,16 +160,19 @@ class CodexLogins:
             raise NotLoggedIn(
                 "Codex is not logged in, so nothing was started. Run `helmsman agents login`, then try again."
             )
+        # A remote engine's login file cannot be watched.
         if self._configuration.is_local:
             self._checked, self._checked_until = state, time.monotonic() + _LOGIN_SECONDS
 
     async def start(self, *, with_code: bool) -> Login:
         login = await self._api.start_login(with_code=with_code)
+        # The end may have been reported already, before this answer was read.
         self._pending.setdefault(login.id, _PendingLogin())
         return login
 
     async def wait(self, login: Login, lost: anyio.Event) -> str | None:
         """Wait for the end of a login, or for the loss of the engine. Return why the login failed, or None."""
+        # See `ended`: the first of the two creates the record.
         pending = self._pending.setdefault(login.id, _PendingLogin())
 
         async def wait_for(event: anyio.Event) -> None:
@@ -224,6 +229,7 @@ class AppServerEngine(RoutedEngine):
         self._tasks = tasks
         self.confinement = confinement
         self._id = engine_id
+        # Events name the line they came from only if a supervisor keeps the output.
         if isinstance(transport, SupervisedTransport):
             self._router.position = transport.position
         self._binary = binary
@@ -312,6 +318,7 @@ class AppServerEngine(RoutedEngine):
 
     def confined_to(self, roots: Sequence[Path]) -> AppServerEngine:
         """Return the same engine for a client with other allowed roots."""
+        # A shallow copy: threads, router and peer are shared, only the roots differ.
         view = copy(self)
         view.confinement = Confinement(tuple(roots))
         return view
@@ -338,19 +345,23 @@ class AppServerEngine(RoutedEngine):
     async def resume(self, session_id: str, options: SessionOptions) -> Opened:
         access = await self._plan(options, resuming=True)
         is_loaded = session_id in self._threads
+        # Another process may have left the thread loaded. Codex then ignores the options of the resume.
         if not is_loaded and self._id is not None and session_id in await self._api.loaded_threads():
             is_loaded = True
             access = replace(access, notes=(*access.notes, *remark_on_ignored(options)))
+        # A resumed thread with an active goal starts to work immediately, before its first message.
         is_goal_paused = not is_loaded and await pause_goal(self._api, self._binary, session_id)
         try:
             thread = await self._api.resume_thread(session_id, thread_settings(options, access))
             opened = self._opened(thread, options, access, was_loaded=is_loaded)
         except BaseException:
             if is_goal_paused:
+                # Shielded, so that a cancelled resume does not leave the user's goal paused.
                 with anyio.CancelScope(shield=True):
                     await resume_goal(self._api, session_id)
             raise
         self._state(session_id).is_goal_paused |= is_goal_paused
+        # Messages about a turn that an earlier hub left were held until the session had an owner.
         if self._held.is_running(session_id):
             await self._let_speak(session_id)
         self._held.forget(session_id)
@@ -372,7 +383,9 @@ class AppServerEngine(RoutedEngine):
         """
         access = await self._plan(options, resuming=True)
         family = [session_id]
+        # The replayed output includes the children.
         loaded = [] if self._held.has_replayed(session_id) else await self._loaded()
+        # The list grows while it is read, so grandchildren follow their parents.
         for parent in family:
             family += [thread.id for thread in loaded if thread.parent_id == parent and thread.is_active]
         for child in family[1:]:
@@ -388,9 +401,11 @@ class AppServerEngine(RoutedEngine):
                 thread = await self._api.resume_thread(thread_id, settings)
             else:  # resuming a running thread would load it twice, and the first copy could not be interrupted
                 thread = await self._api.read_thread(thread_id)
+            # The policy is known before events are released, which may be questions.
             state.opened(thread, options, access)
             await self._let_speak(thread_id)
         else:
+            # Hold what Codex sends from here: it must come after the turn that its answer contains.
             self._held.begin(thread_id)
             try:
                 thread = await self._api.join_thread(thread_id, settings)
@@ -452,6 +467,7 @@ class AppServerEngine(RoutedEngine):
         if was_loaded:  # it keeps its policy and its model until the next turn, which sends ours
             state.model = options.model
         else:
+            # Codex reports the policy that it applies. Compare it before any work begins.
             refuse_wider(
                 asked_sandbox=access.thread_sandbox,
                 sandbox=thread.sandbox,
@@ -466,6 +482,7 @@ class AppServerEngine(RoutedEngine):
             return None
         found = (await self._api.read_thread(thread.id, with_turns=True)).running_turn
         state = self._state(thread.id)
+        # The turn may have ended between the two requests.
         if found is not None and found != state.ended_turn_id:
             state.began(found)
         return state.turn_id
@@ -486,6 +503,7 @@ class AppServerEngine(RoutedEngine):
     async def run_turn(self, session_id: str, options: SessionOptions, turn: TurnInput) -> Begun:
         state = self._state(session_id)
         notes: tuple[str, ...] = ()
+        # The options differ from those of the last turn: work out the policy again.
         if state.access is None or state.options != options:
             if state.options is not None:
                 refuse_what_only_opening_takes(state.options, options)
@@ -503,18 +521,22 @@ class AppServerEngine(RoutedEngine):
         return Begun(session_id=session_id, turn_id=turn_id, notes=notes)
 
     async def _begin_turn(self, thread_id: str, state: ThreadState, access: Access, turn: TurnInput) -> str:
+        # Codex merges a second turn into the running one, and may never report its end.
         if state.turn_id is not None:
             raise SessionBusy(f"A turn is running in session {thread_id}. Wait for it, steer it, or interrupt it.")
         roots = None
         if self.confinement and turn.review is None:
+            # A review runs under the policy in force; all other turns state theirs.
             state.policy = turn_policy(self._binary, access, turn, state.policy, state.directory)
             roots = state.policy.workspace_roots if self._binary.can(Feature.WORKSPACE_ROOTS) else None
         self.hold_to_roots(thread_id)
+        # Events of this turn may come before its answer.
         state.ended_turn_id = None
         state.reviewing = turn.review is not None
         turn_id = await begin(
             self._api, self._binary, thread_id, turn, access, state.mode, model=state.model, workspace_roots=roots
         )
+        # Codex keeps the model for later turns, so it is sent once.
         state.model = None
         if turn.plan:  # it leaves a narrower policy behind, so the next turn works out again what holds
             state.options = None
@@ -545,10 +567,12 @@ class AppServerEngine(RoutedEngine):
 
     async def interrupt(self, session_id: str) -> None:
         threads = [session_id, *self._router.children(session_id)]
+        # Codex answers within milliseconds. The limit is for one that hangs.
         with anyio.move_on_after(INTERRUPT_TIMEOUT) as limit:
             for thread_id in threads:
                 await self._interrupt_thread(thread_id)
         if limit.cancelled_caught:
+            # Codex either answers here, or is given up, which ends all waiting.
             await self._api.check()
             for thread_id in threads:
                 await self._notice_end(thread_id)
@@ -581,6 +605,7 @@ class AppServerEngine(RoutedEngine):
         except HelmsmanError as error:
             log.debug("turn/interrupt of %s: %s", thread_id, error)
             await anyio.sleep(_INTERRUPT_AGAIN)
+            # Cancelled so that the loop looks at the state again.
             waiting.cancel()
 
     async def _stop_commands(self, threads: list[str]) -> None:
@@ -604,8 +629,10 @@ class AppServerEngine(RoutedEngine):
         self._questions.answer_tool(call, result)
 
     def _on_request(self, request: IncomingRequest) -> bool:
+        # After a restart of the hub, output is read again; the supervisor knows which requests were answered.
         if request.was_answered:
             return True
+        # The position is bound now: the request may be handled after later lines.
         later = self._router.position.bound(partial(self._questions.take_or_refuse, request))
         if self._held.hold_request(request, later):
             return True
@@ -628,7 +655,9 @@ class AppServerEngine(RoutedEngine):
         event = from_app_server(method, params)
         if event is None:
             return
+        # Limits belong to the account, not to a session.
         if isinstance(event, RateLimitsReported):
+            # In place, since views of this engine share the list.
             self._rate_limits[:] = [event.over(self.known_rate_limits)]
             return
         self._take(event)
@@ -646,12 +675,14 @@ class AppServerEngine(RoutedEngine):
             case TurnEnded():
                 self._turn_ended(event)
             case ItemStarted(item=item) | ItemUpdated(item=item) | ItemEnded(item=item):
+                # Questions about these items come without their content.
                 if isinstance(item, FileChange | McpToolCall):
                     items = self._state(event.session_id).asked_about
                     if isinstance(event, ItemEnded):
                         items.pop(item.id, None)
                     else:
                         items[item.id] = item
+                # Before the first event of a sub-agent, or it would have no owner.
                 for child in sub_agents(item):
                     self._router.adopt(child, event.session_id)
             case _:
@@ -660,6 +691,7 @@ class AppServerEngine(RoutedEngine):
     def _turn_ended(self, event: TurnEnded) -> None:
         state = self._state(event.session_id)
         state.ended_turn_id, state.turn_id, state.reviewing = event.turn_id, None, False
+        # Codex reports no end for items that an interrupt cuts off.
         state.asked_about.clear()
         state.idle.set()
         self._questions.withdraw_of(event.session_id, by=str(TURN_ENDED))
@@ -676,6 +708,7 @@ class AppServerEngine(RoutedEngine):
         self._questions.clear()
         for state in self._threads.values():
             state.idle.set()
+        # Leaving a detached engine ends no session.
         if not self._leaving:
             self._router.engine_gone(Failure(code=reason.code, message=reason.message, retryable=reason.retryable))
 
@@ -702,6 +735,7 @@ class AppServerEngine(RoutedEngine):
     # --- upkeep ------------------------------------------------------------------------------------------------------
 
     async def roll_back(self, session_id: str, turns: int) -> None:
+        # Revert replaces rollback, which newer versions no longer have.
         if self.binary.can(Feature.REVERT):
             try:
                 await self.api.revert_thread(session_id, (await self.history(session_id))[-turns].id)
@@ -713,6 +747,7 @@ class AppServerEngine(RoutedEngine):
         await self.api.roll_back_thread(session_id, turns)
 
     async def compact(self, session_id: str) -> None:
+        # Compacting runs as a turn, after which Codex would continue with the goal.
         self.keep_goal_paused(session_id)
         await self.api.compact_thread(session_id)
 
@@ -768,6 +803,7 @@ class AppServerEngine(RoutedEngine):
 
     async def login_ended(self, login: Login) -> str | None:
         error = await self._logins.wait(login, self._gone)
+        # A lost engine wakes the waiter as well.
         if self.lost is not None:
             raise self.lost.again()
         return error
@@ -815,6 +851,7 @@ class AppServerEngine(RoutedEngine):
         """
         try:
             answer = await self.api.rate_limits()
+        # The answer without a ChatGPT login is an error.
         except EngineRefused as refused:
             log.debug("account/rateLimits/read: %s", refused)
             return self.known_rate_limits
@@ -843,6 +880,7 @@ async def open_app_server(
     def connect(tasks: TaskGroup) -> AbstractAsyncContextManager[Transport]:
         return open_stdio(tasks, argv, title="The Codex engine", env=child_env)
 
+    # The stack holds the engine that came up; failed attempts have been closed by then.
     async with AsyncExitStack() as stack:
         opening = partial(connect_app_server, binary, connect, codex_home=codex_home, allowed_roots=allowed_roots)
         engine = await start_codex(lambda: stack.enter_async_context(opening()))
@@ -874,6 +912,7 @@ async def connect_app_server(
         try:
             yield engine
         finally:
+            # Before the connection closes, which would otherwise be reported as a loss.
             engine.leave()
             if engine.api.hangs and isinstance(transport, StdioTransport):
                 transport.child.kill()  # it does not respond, and holds the locks of its sessions

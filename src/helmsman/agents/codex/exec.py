@@ -109,8 +109,10 @@ class ExecConversation(Conversation):
     async def run(self) -> None:
         broken = await self._read_lines()
         with anyio.move_on_after(_PROMPT_SECONDS):
+            # Without a limit, a caller that was cancelled before the prompt would leave the process here.
             await self._has_prompt.wait()  # an exit before the prompt is a failure of the turn too
         with anyio.CancelScope(shield=True):
+            # An output that is not understood is not worth waiting for.
             await self.process.end(at_once=broken is not None)
             self._exit = await self.process.loss()
         turn = self.session.turn
@@ -127,6 +129,7 @@ class ExecConversation(Conversation):
             async for line in self.process.lines():
                 if self._is_named:
                     self._read(line)
+                # All that comes before the name is about no session yet.
                 elif line.get("type") == "thread.started" and (session_id := text(line.get("thread_id"))):
                     self._name(session_id)
         except (EngineProtocolError, SessionNotFound) as error:
@@ -145,12 +148,14 @@ class ExecConversation(Conversation):
     def _read(self, line: Mapping[str, Any]) -> None:
         turn = self.session.turn
         for event in () if turn is None else from_exec(line, self.session.id, turn.id):
+            # The first end counts; a later line may report the same failure again.
             if isinstance(event, TurnEnded):
                 self._end = self._end or event  # reported when the process is gone
             else:
                 self.deliver(event)
 
     async def prompt(self, turn: TurnInput) -> AgentTurn:
+        # Codex names the turn nowhere in its output.
         begun = AgentTurn(str(uuid.uuid4()), notes=tuple(self.session.about["notes"]))
         self.session.begin(begun)
         self._has_prompt.set()
@@ -159,6 +164,7 @@ class ExecConversation(Conversation):
             await self._settled.wait()
         if self._is_named:
             return begun
+        # The caller gets the error, so no event must report the turn.
         begun.is_told = True
         self.session.finish(begun)
         await self.context.end(self.session)
@@ -168,6 +174,7 @@ class ExecConversation(Conversation):
         raise self._refusal
 
     async def stop_turn(self, turn: AgentTurn) -> None:
+        # Only on SIGINT does Codex stop its commands.
         self.process.send_signal(_STOP)
         with anyio.move_on_after(INTERRUPTED_GRACE):
             await turn.ended.wait()
@@ -177,6 +184,7 @@ class ExecConversation(Conversation):
     # --- how it ended ------------------------------------------------------------------------------------------------
 
     def ended(self, turn: AgentTurn) -> TurnEnded:
+        # An interrupt may come too late: a completed turn stays completed.
         if self._end is not None and (self._end.outcome == "completed" or not turn.interrupted):
             return self._end
         if turn.interrupted:
@@ -332,6 +340,7 @@ class ExecDialect(AgentDialect):
         directory = options.cwd or session.directory
         assert turn is not None
         assert directory is not None
+        # Removed with the process, or below if none is started.
         scratch = _Scratch(Path(await anyio.to_thread.run_sync(partial(tempfile.mkdtemp, prefix="helmsman-"))))
         try:
             command = await anyio.to_thread.run_sync(
@@ -356,6 +365,7 @@ class ExecDialect(AgentDialect):
             raise
         first, *others = command.arguments
         return Launch(
+            # Options stand after `exec` and before `resume`.
             argv=[*config.argv, first, *paths, *others],
             env=env,
             directory=directory,
@@ -386,6 +396,7 @@ async def open_exec_engine(
     """Open an engine for the block. No process is left when it ends."""
     given = dict(environment() if env is None else env)
     dialect = ExecDialect(binary, codex_home, given, Confinement(tuple(allowed_roots)))
+    # Exec engines are never supervised, so no state is kept.
     config = LaunchConfig(argv=(str(binary.path),), env=given, state_dir=codex_home, sandbox=_no_sandbox)
     async with open_process_engine(dialect, config, state_dir=codex_home, idle=START_TIMEOUT) as engine:
         yield engine
@@ -435,16 +446,19 @@ def exec_command(
         Unsupported: They ask for what `codex exec` cannot do.
     """
     _check(options, turn, directory)
+    # Before any file is written.
     refuse_rules_nobody_trusts(binary, options, directory)
     profile = profile_config(binary, codex_home, options.profile)
     config = check_config(options.config)
     if confinement:
         options, config = _confined(confinement, codex_home, options, profile, config, directory)
+    # Exec cannot ask: whatever needs approval would be refused.
     if config.get("approval_policy") not in (None, "never"):
         raise exec_capabilities().refusal(Capability.ASK)
     if options.writes == "workspace":
         refuse_writing_everything(binary, (directory, *options.writable_roots))
     trust, notes = _trust(binary, codex_home, options, profile | config, directory, resuming=session_id is not None)
+    # An answer that the caller gives in the configuration goes over ours.
     if trust:
         projects = config.get("projects")
         config["projects"] = trust | (projects if isinstance(projects, dict) else {})
@@ -453,6 +467,7 @@ def exec_command(
     if options.developer_instructions is not None:
         config["developer_instructions"] = options.developer_instructions
     if options.base_instructions is not None:
+        # There is no option for them, only a configuration key that names a file.
         config["model_instructions_file"] = _file(scratch / "instructions.md", options.base_instructions)
 
     arguments = [f"--image={_image(path, scratch / str(number))}" for number, path in enumerate(turn.images)]
@@ -470,9 +485,11 @@ def exec_command(
     if turn.output_schema is not None:
         arguments.append(f"--output-schema={_file(scratch / 'schema.json', _schema(turn.output_schema))}")
     _check_arguments(arguments)
+    # Everything after `resume` is positional, and a dash would make it an option.
     if session_id is not None and session_id.startswith("-"):
         raise InvalidInput(f"{session_id!r} is not the id of a session. List the sessions to see which there are.")
     resume = () if session_id is None else ("resume", session_id)
+    # `-` reads the prompt from standard input, where it cannot be taken for an option.
     return ExecCommand(arguments=("exec", *arguments, *resume, "-"), notes=notes)
 
 
@@ -516,6 +533,7 @@ def _confined(
     """Options and configuration that leave nothing to Codex's own: exec reports no policy, so all of it is said."""
     given = merge_config(profile, config)
     mode, said = confined_sandbox(confinement, codex_home, options, given, _configuration(codex_home), directory)
+    # Everything about the policy is said in options, which the caller's configuration must not override.
     rest = {key: value for key, value in config.items() if key.partition(".")[0] not in _POLICY_KEYS}
     for wire, key in ({"writableRoots": "writable_roots"} | WORKSPACE_KEYS).items():
         if wire in said:
@@ -550,6 +568,7 @@ def _trust(
     configured = _configuration(codex_home)
     may_write = options.writes is not None or any(key in given or key in configured for key in _WRITABLE_BY_CONFIG)
     projects = configured.get("projects")
+    # A decision of the user, either way, is not overridden.
     if not may_write or (isinstance(projects, dict) and not projects.keys().isdisjoint(places)):
         return {}, ()
     notes: tuple[str, ...] = ()

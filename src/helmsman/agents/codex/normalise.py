@@ -114,18 +114,21 @@ _STATUS: Final = re.compile(r"(?:last status: |unexpected status )([0-9]{3})")
 def turn_failure(error: Any) -> Failure:
     """Convert the `error` of a failed turn, from the app-server or from a session's file."""
     fields = mapping(error)
+    # The app-server writes camel case, session files snake case.
     code, http_status = _error_info(fields.get("codexErrorInfo", fields.get("codex_error_info")))
     return _failure(code, _message(fields), http_status)
 
 
 def failure_from_sentence(message: str) -> Failure:
     """Convert a failure that exec describes in a sentence."""
+    # Exec gives no code, only the sentence.
     code = next((code for fragment, code in _SENTENCES if fragment in message), OTHER)
     status = _STATUS.search(message)
     return _failure(code, message, None if status is None else int(status[1]))
 
 
 def _failure(code: str, message: str, http_status: int | None) -> Failure:
+    # 401 is retried by Codex, but no retry succeeds without a login.
     retryable = (code in _RETRYABLE or (code == OTHER and _STREAM_LOST in message)) and http_status not in _NEEDS_LOGIN
     return Failure(
         code=code,
@@ -145,11 +148,13 @@ def resets_at(message: str, now: datetime) -> datetime | None:
         return None
     hour = int(found["hour"]) % 12 + (12 if found["half"] == "PM" else 0)
     try:
+        # The message has no time zone: Codex writes the user's local time.
         at = now.replace(hour=hour, minute=int(found["minute"]), second=0, microsecond=0)
         if found["month"] is not None:
             at = at.replace(year=int(found["year"]), month=_MONTHS.index(found["month"]) + 1, day=int(found["day"]))
         elif at < now - _MINUTE:  # said just before midnight
             at += timedelta(days=1)
+        # The minute is the last in which the limit may still hold.
         return (at + _MINUTE).astimezone(UTC)
     except (ValueError, OverflowError):
         return None
@@ -171,6 +176,7 @@ def _message(fields: Mapping[str, Any]) -> str:
 
 
 def _error_info(info: Any) -> tuple[str, int | None]:
+    # A string, or an object with one key.
     if isinstance(info, str):
         return snake_case(info) or OTHER, None
     for name, details in mapping(info).items():
@@ -195,6 +201,7 @@ def read_usage(raw: object) -> Usage | None:
 
 def spent_between(before: Usage, after: Usage) -> Usage:
     """Return the difference of two counts; the second one if counting began again."""
+    # Codex counts anew after it has compacted a thread or resumed it in another process.
     began_anew = after.input_tokens < before.input_tokens or after.output_tokens < before.output_tokens
     return after if began_anew else after - before
 
@@ -272,6 +279,7 @@ def _proposed_plan(fields: Mapping[str, Any], item_id: str, status: ItemStatus) 
 
 
 def _command_execution(fields: Mapping[str, Any], item_id: str, status: ItemStatus) -> Item:
+    # Codex cuts output at about 1 MiB, which is more than an event should hold.
     output = cut(text(fields.get("aggregatedOutput")), KEPT_CHARS)
     return CommandExecution(
         id=item_id,
@@ -356,6 +364,7 @@ def _web_search(fields: Mapping[str, Any], item_id: str, status: ItemStatus) -> 
 
 def _collab_tool_call(fields: Mapping[str, Any], item_id: str, status: ItemStatus) -> Item:
     known = mapping(fields.get("agentsStates"))
+    # Either list may name agents that the other lacks.
     ids = dict.fromkeys([*texts(fields.get("receiverThreadIds")), *known])
     return CollabToolCall(
         id=item_id,
@@ -466,6 +475,7 @@ def from_app_server(method: object, params: object) -> Event | None:
         if event is None or (isinstance(event, ItemDelta) and event.item_type != "reasoning"):
             return event  # most events are deltas, and only those of reasoning need Codex's own message
         return event.with_raw(fields)
+    # A known notification without meaning here; unknown ones are shown.
     if name in _SILENT or name.startswith(_SILENT_FAMILIES):
         return None
     return Unknown(**_where(fields), name=name, payload=fields).with_raw(fields)
@@ -504,6 +514,7 @@ def _turn_started(params: Mapping[str, Any]) -> Event:
 def _turn_completed(params: Mapping[str, Any]) -> Event:
     turn = mapping(params.get("turn"))
     error = turn.get("error")
+    # An unknown status with an error is a failure.
     outcome = _OUTCOMES.get(text(turn.get("status")), "completed" if error is None else "failed")
     return TurnEnded(
         session_id=text(params.get("threadId")),
@@ -528,6 +539,7 @@ def _turn_diff(params: Mapping[str, Any]) -> Event:
 
 def _turn_plan(params: Mapping[str, Any]) -> Event:
     steps = tuple(_plan_step(mapping(step)) for step in sequence(params.get("plan")))
+    # Codex reports no end of a plan.
     is_done = bool(steps) and all(step.status == "completed" for step in steps)
     plan = TodoList(
         id=PLAN_ITEM_ID,
@@ -575,6 +587,7 @@ def _delta(item_type: str, field: str = "delta") -> Callable[[Mapping[str, Any]]
 
 def _reasoning_part_added(params: Mapping[str, Any]) -> Event | None:
     """Add a part to the summary. Parts are joined by an empty line, in the item and in the live text."""
+    # The first part has nothing before it.
     if not integer(params.get("summaryIndex")):
         return None
     return ItemDelta(**_where(params), item_id=text(params.get("itemId")), item_type="reasoning", text="\n\n")
@@ -751,10 +764,12 @@ def join_pieces(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
             of = method, get("itemId"), get("turnId"), get("contentIndex")
             before = last.get(thread_id)
             if before is not None and before[0] == of:
+                # The merged message was appended already, and its params are changed in place.
                 before[1]["delta"] += delta
                 continue
             last[thread_id] = of, params
         else:
+            # Any other message ends the run of deltas, so that the order within a session stays.
             last.pop(thread_id, None)
         joined.append(message)
     return joined

@@ -71,6 +71,7 @@ def command_path_options(
     """
     configured = _configured_path(codex_home)
     wanted = command_path(binary, env) if configured is None else _after_its_tools(binary, configured)
+    # Without a difference no option is given, so that Codex's own default stays in force.
     if wanted == (configured or codex_environment(binary, codex_home, env)["PATH"]):
         return ()
     return (f"--config=shell_environment_policy.set.PATH={as_toml(wanted)}",)
@@ -114,8 +115,10 @@ async def start_codex(start: Callable[[], Awaitable[StartedT]]) -> StartedT:
             failed = error
         except (EngineLost, EngineTimeout) as error:
             failed = start_failed(error)
+        # Any other failure would come again.
         if attempt == START_ATTEMPTS or _START_RACE not in str(failed.details.get("stderr")):
             raise failed
+        # Longer each time, as more processes may be waiting for the same database.
         await anyio.sleep(START_RACE_PAUSE * attempt)
         attempt += 1
 
@@ -142,6 +145,7 @@ async def snapshot_options(
     """Return the options for `codex app-server` that turn snapshots on or off; none if Codex's configuration decides."""
     if not binary.can(Feature.SHELL_SNAPSHOT):
         return ()
+    # The user's own choice in Codex wins over the default, not over a setting of Helmsman.
     if choice == "auto" and await anyio.to_thread.run_sync(_is_configured, codex_home):
         return ()
     return ("--enable" if choice == "on" else "--disable", "shell_snapshot")
@@ -181,6 +185,7 @@ def end_commands(session_ids: Collection[str], directory: Path | None = None) ->
 
 
 def _left_running(session_ids: Collection[str], directory: Path | None) -> dict[Process, str]:
+    # As given and with links resolved: commands report their directory either way.
     places = () if directory is None else (directory.absolute(), directory.resolve())
     sessions = {session_id.encode() for session_id in session_ids}
     ourselves = parents_of(os.getpid())  # a command of Codex may be what runs us
@@ -188,6 +193,7 @@ def _left_running(session_ids: Collection[str], directory: Path | None) -> dict[
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it has ended, or belongs to another user
             session = _session_of(entry)
+            # Ancestors of this process are never ended.
             if session is None or int(entry.name) in ourselves:
                 continue
             if session in sessions or _works_in(entry, places):

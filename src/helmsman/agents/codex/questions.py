@@ -228,6 +228,7 @@ def _read_user_input(params: Mapping[str, Any], _around: RequestContext) -> _Rea
     for entry in rows(params.get("questions")):
         options = rows(entry.get("options"))
         labels = {str(option["label"]): str(option.get("description") or "") for option in options if "label" in option}
+        # Lasting answers would be rules of Codex's own, which cover more than was shown.
         if str(entry.get("id", "")).startswith(_TOOL_APPROVAL):
             labels = {label: text for label, text in labels.items() if not _LASTING.search(label)}
         prompts.append(
@@ -259,6 +260,7 @@ def _read_elicitation(params: Mapping[str, Any], around: RequestContext) -> _Rea
     message = _text(params, "message") or f"The MCP server {server} asks for input."
     prompts = [Prompt(text=message, options=(ACCEPT, DECLINE, CANCEL))]
     for name, schema in _fields(params).items():
+        # A boolean, an enum or free text: each becomes one prompt.
         choices = _choices(schema)
         label = _text(schema, "title") or name
         hint = _text(schema, "description")
@@ -284,6 +286,7 @@ def _read_elicitation(params: Mapping[str, Any], around: RequestContext) -> _Rea
 
 def _called_tool(message: str, running: frozenset[tuple[str, str]], server: str | None) -> str | None:
     """Return the tool to be approved. The request names it only in a sentence, so it must match a call in progress."""
+    # The sentence is the only place, and a tool's name may have been chosen to mislead: it must match a running call.
     named = re.search(r'run tool "(.+)"\?$', message)
     tool = named.group(1) if named is not None else None
     return tool if tool is not None and server is not None and (server, tool) in running else None
@@ -319,6 +322,7 @@ def _write_elicitation(params: Mapping[str, Any], choices: tuple[Choice, ...] | 
     content: dict[str, Any] = {}
     for (name, schema), choice in zip(fields.items(), (choices or ())[1:], strict=True):
         text = choice.in_full
+        # Optional fields without a value are left out: an empty text may be invalid.
         if text or name in needed:
             content[name] = _field_value(name, schema, text)
     return {"action": ACCEPT, "content": content}
@@ -379,19 +383,25 @@ def prove(sessions: Path, params: Mapping[str, Any]) -> WhereItRuns | None:
     """
     thread_id, call_id = params.get("threadId"), params.get("itemId")
     extra = (params.get(key) for key in ("additionalPermissions", "networkApprovalContext", "approvalId"))
+    # A request with more than a plain command is never proved.
     if not isinstance(thread_id, str) or not isinstance(call_id, str) or any(value is not None for value in extra):
         return "outside"
     if params.get("kind", "command") != "command" or params.get("environmentId", "local") != "local":
         return "outside"
     turn = _running_turn(sessions, thread_id, call_id)
+    # Under any other policy Codex may run the command again outside, without asking.
     if turn is None or turn.policy not in ("on-request", "untrusted"):
         return "outside"
+    # The file may be behind: the policy found belongs to an earlier turn.
     if turn.names_turn and turn.id != params.get("turnId"):
         return None if not turn.calls else "outside"
+    # The call may not be written yet. In code mode it never will be.
     if not turn.calls:
         return None if not call_id.startswith("exec-") else "outside"
+    # The same id with another content could be a call that the model repeats on purpose.
     if any(call != turn.calls[0] for call in turn.calls) or not _stays_inside(turn.calls[0], params.get("command")):
         return "outside"
+    # Under `untrusted` a command that the sandbox stops is run again outside.
     return "inside" if turn.policy == "on-request" else "inside-then-outside"
 
 
@@ -416,6 +426,7 @@ def _running_turn(sessions: Path, thread_id: str, call_id: str) -> _Turn | None:
     settings: list[Mapping[str, Any]] = []
     try:
         with path.open("rb") as file:
+            # From the end: the file may have many MB, and the call is among its newest lines.
             for line in lines_from_end(file):
                 left -= len(line) + 1
                 if left < 0:
@@ -430,6 +441,7 @@ def _running_turn(sessions: Path, thread_id: str, call_id: str) -> _Turn | None:
                 elif b'"turn_context"' in line[:200] and (context := _payload(line, "turn_context")):
                     turn.names_turn = "turn_id" in context
                     turn.id = context.get("turn_id")
+                    # Settings may have changed during the turn. Unless all agree, nothing is proved.
                     policies = {_policy(one) for one in (context, *settings)}
                     turn.policy = policies.pop() if len(policies) == 1 else None
                     return turn
@@ -488,6 +500,7 @@ def _policy(context: Mapping[str, Any]) -> str | None:
 def _stays_inside(call: Mapping[str, Any], asked: object) -> bool:
     """Return whether a call is exactly a shell call of the command in question."""
     key = _COMMAND_KEYS.get(str(call["name"]))
+    # A namespace makes it another tool of the same name.
     if call["type"] != "function_call" or key is None or call["namespace"] is not None:
         return False
     arguments = _arguments(call["arguments"])
@@ -503,6 +516,7 @@ def _stays_inside(call: Mapping[str, Any], asked: object) -> bool:
         return False
     if isinstance(command, list):
         return words == command
+    # Codex asks about the command as the shell is called.
     return len(words) == 3 and words[1] in ("-lc", "-c") and words[2] == command
 
 
@@ -593,12 +607,15 @@ class OpenQuestions:
     def take(self, request: IncomingRequest) -> bool:
         """Handle a request of Codex. Return whether it is, or may become, a question."""
         thread_id = thread_of(request)
+        # Without a thread there is no session that could be asked.
         if thread_id is None:
             return False
         session_id = self._router.parent(thread_id) or thread_id
+        # A session that is being opened has no sink yet, but is known.
         owner = self._router.owner(thread_id) or (session_id if self._is_own(session_id) else None)
         if owner is not None:
             return self._prove_and_ask(request, owner)
+        # Codex sends no `thread/started` for spawned threads, so ask it for the parent.
         self._tasks.start_soon(self._ask_parent, request, thread_id)
         return True
 
@@ -628,6 +645,7 @@ class OpenQuestions:
         request_id = params.get("requestId")
         if isinstance(request_id, int | str):
             self._unproved.pop(request_id, None)
+            # The same request id may belong to a call of a tool.
             for call_id in [key for key, request in self._tool_calls.items() if request.id == request_id]:
                 del self._tool_calls[call_id]
         question_id = self._by_request.get(request_id) if isinstance(request_id, int | str) else None
@@ -670,6 +688,7 @@ class OpenQuestions:
             return self._call_tool(request, session_id)
         state = self._threads.setdefault(thread_of(request) or session_id, ThreadState())
         items = state.asked_about
+        # A file change is described by its item, which comes before the request.
         patch = items.get(item_of(request) or "")
         around = RequestContext(
             directory=state.directory,
@@ -680,6 +699,7 @@ class OpenQuestions:
         question = read_question(request, session_id, around)
         if question is None:
             return False
+        # Recorded before it is delivered: the answer may come immediately.
         self._open[question.id] = request
         self._by_request[request.id] = question.id
         self._router.deliver(
@@ -714,6 +734,7 @@ class OpenQuestions:
         try:
             parent = (await self._api.read_thread(thread_id)).parent_id
         except HelmsmanError as error:
+            # An unknown parent leaves the request without an owner, and it is refused below.
             log.debug("thread/read of %s: %s", thread_id, error)
             parent = None
         if parent is not None:

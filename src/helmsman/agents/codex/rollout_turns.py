@@ -112,6 +112,7 @@ def read_turn(path: Path, turn_id: str | None, *, since: datetime | None = None)
         if since is None:
             if not turn.forgotten:
                 return turn
+        # Turns come last first, so the rest began even earlier.
         elif turn.began_at is None or turn.began_at < since:
             break
         else:
@@ -130,10 +131,12 @@ def turns_of(path: Path) -> Iterator[RecordedTurn]:
 
 def _turns_in(file: BinaryIO) -> Iterator[RecordedTurn]:
     reader = _Reader()
+    # From the end: files grow to hundreds of megabytes, and callers mostly want the last turn.
     for line in lines_from_end(file):
         reader.take(line)
         if reader.known:
             yield from reader.take_known()
+    # The first turn of the file has no count before it.
     reader.end()
     yield from reader.take_known()
 
@@ -174,11 +177,13 @@ class _Reader:
         kind = _KIND.match(line)
         if kind is None:
             self._take_entry(line)
+        # Most lines are recognised by their beginning and never parsed.
         elif kind["type"] != b"event_msg" or kind["payload"] not in _OF_TURNS:
             self._pass_over(kind["time"], is_work=kind["type"] == b"response_item" and kind["payload"] != b"message")
         elif kind["payload"] == b"token_count":
             self._pass_over(kind["time"], is_work=False)
             self._take_count(line)
+        # In versions that name their turns, prompts do not begin any.
         elif kind["payload"] == b"user_message" and not self.stretch.names_no_turn:
             self._pass_over(kind["time"], is_work=False)
         else:
@@ -209,6 +214,7 @@ class _Reader:
 
     def _pass_over(self, time: bytes, *, is_work: bool) -> None:
         stretch = self.stretch
+        # Lines come from the end, so the first time seen is the last one written.
         stretch.last_written_at = stretch.last_written_at or timestamp(time.decode("ascii", "replace"))
         if is_work and stretch.ends_in_message is None:
             stretch.ends_in_message = False  # a tool call or its output, and no message after it
@@ -221,6 +227,7 @@ class _Reader:
                 return
             self._know_spent_before(spent)
             self.stretch.spent = self.stretch.spent or spent
+        # Every line overwrites it: the last value is the file's first count.
         self.first_count = line
 
     def _take_event(self, payload: Mapping[str, Any], time: datetime | None) -> None:
@@ -231,6 +238,7 @@ class _Reader:
         elif kind == _TAKEN_BACK:
             self.taken_back += max(0, integer(payload.get("num_turns")) or 0)
         elif kind == _ABORTS or kind in _COMPLETES:
+            # An end begins the next turn to be read: everything before it belongs to this one.
             self.stretch = _Stretch(end=payload, ended_at=time, last_written_at=time)
         elif kind in _BEGINS:
             self._turn_begins(readable(payload.get("turn_id")), time)
@@ -267,6 +275,7 @@ class _Reader:
 
 def _counts(line: bytes, name: str) -> Usage | None:
     usage = read_usage(mapping(mapping(mapping(line_object(line)).get("payload")).get("info")).get(name))
+    # Damaged counts would spoil every sum.
     return None if usage is None or max(usage.input_tokens, usage.output_tokens) >= _ABSURD else usage
 
 
@@ -275,6 +284,7 @@ def _spent_before(first_count: bytes | None) -> Usage:
     if first_count is None:
         return Usage()
     total, last = _counts(first_count, "total_token_usage"), _counts(first_count, "last_token_usage")
+    # The total minus the last response is the usage before the file's first count.
     return Usage() if total is None or last is None else spent_between(last, total)
 
 
@@ -283,6 +293,7 @@ def _outcome(stretch: _Stretch, end: Mapping[str, Any] | None, *, is_last: bool)
         return RecordedTurn(outcome="interrupted")
     if end is not None:
         return _completion(stretch, end)
+    # Codex 0.93 records no end of a turn, only its messages.
     if stretch.names_no_turn and stretch.ends_in_message:
         return RecordedTurn(outcome="completed", message=stretch.message)
     if is_last:
@@ -296,6 +307,7 @@ def _completion(stretch: _Stretch, end: Mapping[str, Any]) -> RecordedTurn:
     message, error = optional_text(end.get("last_agent_message")), end.get("error")
     if isinstance(error, dict):
         return RecordedTurn(outcome="failed", error=turn_failure(error))
+    # Up to 0.130 a failed turn is recorded as one without a message.
     if message is None and "started_at" not in end and not stretch.ends_in_message:
         return RecordedTurn(outcome="failed", error=Failure(code="other", message=_NO_REASON))
     return RecordedTurn(outcome="completed", message=message)
@@ -347,8 +359,10 @@ def read_spending(file: BinaryIO) -> SessionSpending | None:
 def _spendings(file: BinaryIO) -> Iterator[TurnSpending]:
     """Yield the turns with spending, oldest first."""
     model: str | None = None
+    # The reader goes backwards, and a turn without a model continues with that of the turn before.
     for turn in reversed(list(_turns_in(file))):
         model = turn.model or model
+        # A copied or empty turn has no own usage.
         if turn.usage is not None and turn.usage != Usage():
             began = 0.0 if turn.began_at is None else turn.began_at.timestamp()
             yield TurnSpending(turn.turn_id, began, model, *turn.usage.counts)
@@ -375,6 +389,7 @@ _TEXT_ITEMS: Final = {"UserMessage", "AgentMessage"}
 def read_history(path: Path, codex_home: Path) -> tuple[PastTurn, ...]:
     """Return the turns in a file and in the files that it continues, in the same home, oldest first."""
     files: list[tuple[Path, int | None]] = [(path, None)]
+    # A file of a fork, or after a revert, continues another one.
     while len(files) < _MOST_FILES and (base := _parted_from(files[0][0], codex_home)) is not None:
         files.insert(0, base)
     history = _History()
@@ -417,7 +432,9 @@ class _History:
             line = file.readline(_LONGEST_LINE)
             if not line:
                 return
+            # A fork shares only the beginning of its parent's file.
             left = None if left is None else left - len(line)
+            # Prefilter on the raw bytes: most lines are output that no history shows.
             if _OF_USE.search(line, 0, _KIND_BYTES) and (entry := line_object(line)) is not None:
                 self._take(str(entry.get("type")), mapping(entry.get("payload")))
 
@@ -427,6 +444,7 @@ class _History:
                 named = readable(payload.get("turn_id"))
                 named = named or readable(mapping(payload.get("turn_attribution")).get("turn_id"))
                 self._names_turns = True
+                # Some versions name the turn only in its attribution. 0.93 names none.
                 self.turns.append(_Turn(named or str(len(self.turns) + 1)))
             case "event_msg", "user_message":
                 self._asked(readable(payload.get("message")))
@@ -438,6 +456,7 @@ class _History:
                 self.turns[-1].status = "failed" if isinstance(payload.get("error"), dict) else "completed"
             case "event_msg", "thread_rolled_back":
                 taken_back = integer(payload.get("num_turns")) or 0
+                # Up to 0.145 turns that were taken back stay in the file.
                 del self.turns[max(0, len(self.turns) - taken_back) :]
             case "response_item", "function_call" | "custom_tool_call":
                 self._called(payload)
@@ -496,6 +515,7 @@ def _command(arguments: object) -> str | None:
     command = given.get("cmd", given.get("command"))
     if isinstance(command, list):
         words = [word for word in command if isinstance(word, str)]
+        # A shell call: only its script is of interest.
         return words[-1] if len(words) == 3 and words[1] in ("-c", "-lc") else " ".join(words) or None
     return readable(command)
 
@@ -521,6 +541,7 @@ def read_review(path: Path) -> ReviewReport | None:
     try:
         with open_to_the_end(path) as file:
             for line in lines_from_end(file):
+                # From the end, as the newest review counts.
                 if _RECORDED.search(line) and (output := _recorded(line_object(line))) is not None:
                     return from_record(output)
     except OSError:
@@ -564,6 +585,7 @@ def from_text(shown: str) -> ReviewReport:
         return ReviewReport(text=shown, explanation=shown.strip())
     findings: list[Finding] = []
     body: list[str] = []
+    # The sentinel closes the last finding.
     for line in [*shown[heading.end() :].splitlines(), "- "]:
         found = _COMMENT.match(line)
         if (found or line == "- ") and findings:
@@ -578,6 +600,7 @@ def from_text(shown: str) -> ReviewReport:
 
 def _answer_in(said: str) -> Mapping[str, Any] | None:
     """Parse a text that consists of the reviewer's answer; None otherwise."""
+    # The answer may be wrapped in prose or a code fence.
     begin, end = said.find("{"), said.rfind("}")
     found = json_object(said[begin : end + 1].encode("utf-8", "replace")) if 0 <= begin < end else None
     return found if found is not None and sequence(found.get("findings")) else None
@@ -585,6 +608,7 @@ def _answer_in(said: str) -> Mapping[str, Any] | None:
 
 def is_of(report: ReviewReport, shown: str) -> bool:
     """Return whether Codex's text was made from this report."""
+    # A file may hold the review of an earlier turn.
     return report.explanation in shown and all(finding.title in shown for finding in report.findings)
 
 

@@ -85,6 +85,7 @@ class _HeadReader:
         self._lines_after_prompt = 0
 
     def read(self, file: BinaryIO) -> bool:
+        # A damaged file may have a first line of any length.
         left = HEAD_LIMIT
         while left > 0:
             line = file.readline(left)
@@ -96,12 +97,14 @@ class _HeadReader:
                 self._take(entry)
             if self._is_complete():
                 return True
+        # The limit is reached: more lines would not be read the next time either.
         return True
 
     def _is_complete(self) -> bool:
         if self.head is None or self.head.first_prompt is None:
             return False
         self._lines_after_prompt += 1
+        # Up to 0.93 the model follows the prompt.
         return self.head.model is not None or self._lines_after_prompt > LINES_AFTER_PROMPT
 
     def _take(self, entry: Mapping[str, Any]) -> None:
@@ -257,10 +260,12 @@ class RolloutIndex:
         after = _read_cursor(cursor)
         matches = _Filter(directories, query)
         rows: list[tuple[_File, SessionInfo]] = []
+        # Files are looked at under the lock, as their state is shared by all calls.
         with self._lock:
             files = self._files(SESSIONS, ARCHIVED) if include_archived else self._files(SESSIONS)
             names = self._names.read()
             for file in sorted(files.values(), key=_order, reverse=True):
+                # The cursor names the last row of the previous page.
                 if after is not None and _order(file) >= after:
                     continue
                 head = self._head(file)
@@ -269,6 +274,7 @@ class RolloutIndex:
                 info = self._info(file, head, files, names)
                 if matches(info):
                     rows.append((file, info))
+                    # One row more than asked for shows that there is a next page.
                     if len(rows) > limit:
                         break
         page = [info for _, info in rows[:limit]]
@@ -292,15 +298,18 @@ class RolloutIndex:
         """
         scanned = {root: self._trees[root].scan() for root in roots}
         generations = tuple(self._trees[root].generation for root in roots)
+        # Nothing has changed since the last call, which matters with thousands of files.
         if (last := self._found.get(roots)) is not None and last[0] == generations:
             return last[1]
         files: dict[str, _File] = {}
         for root in roots:
             found = {file.path: file for file in scanned[root]}
             known = self._heads[root]
+            # Heads of files that are gone are dropped.
             self._heads[root] = {path: known[path] for path in known.keys() & found.keys()}
             for file in found.values():
                 file.earlier = None
+                # The name has no id in it, so the head must say.
                 if file.session_id is None and (head := self._head(file)) is not None:
                     file.session_id = head.session_id
                 session_id = file.session_id
@@ -308,6 +317,7 @@ class RolloutIndex:
                 if session_id and (other is None or _preference(file) > _preference(other)):
                     files[session_id], file.earlier = file, other
                 elif other is not None:
+                    # The other file is preferred: keep this one for its prompt and model.
                     other.earlier, file.earlier = file, other.earlier
         self._found[roots] = (generations, files)
         return files
@@ -315,6 +325,7 @@ class RolloutIndex:
     def _head(self, file: _File) -> Head | None:
         known_heads = self._heads[ARCHIVED if file.archived else SESSIONS]
         known = known_heads.get(file.path)
+        # A complete head stays valid while the inode is the same: files only grow at their end.
         if known is not None and (known.seen == file.seen or (known.complete and known.seen[0] == file.seen[0])):
             return known.head
         try:
@@ -337,6 +348,7 @@ class RolloutIndex:
             first_prompt=next((one.first_prompt for one in heads if one.first_prompt), None)
             or self._inherited_prompt(head, files),
             model=next((one.model for one in heads if one.model), None),
+            # All app-servers report the same source, so the client's name says more.
             source=(head.originator or head.source) if head.source == _ANY_APP_SERVER else head.source,
             originator=head.originator,
             engine_version=head.engine_version,
@@ -355,6 +367,7 @@ class RolloutIndex:
     def _inherited_prompt(self, head: Head, files: Mapping[str, _File]) -> str | None:
         """Return the first prompt of a fork's parent: newer versions do not copy it into the fork's own file."""
         seen: set[str] = set()
+        # Forks may be damaged so that they refer to each other.
         while head.forked_from is not None and head.forked_from not in seen:
             seen.add(head.forked_from)
             parent = files.get(head.forked_from)
@@ -419,6 +432,7 @@ class _Tree:
             known = before.pop(directory, {})
             try:
                 status = os.stat(directory)  # noqa: PTH116 - thousands of files: strings and scandir, not Path objects
+                # Links are followed, so remember directories that were visited.
                 if (status.st_dev, status.st_ino) in visited or depth > _MAX_DEPTH:
                     continue
                 visited.add((status.st_dev, status.st_ino))
@@ -431,6 +445,7 @@ class _Tree:
             )
             if found:
                 self._files[directory] = found
+        # Directories that are left in `before` are gone.
         if changed or any(before.values()):
             self.generation += 1
         return (file for files in self._files.values() for file in files.values())
@@ -448,6 +463,7 @@ class _Tree:
                     try:
                         file = known.get(name)
                         parts = _ROLLOUT_NAME.fullmatch(name) if file is None else None
+                        # A known name is a rollout, so the pattern is not tried again.
                         if file is None and parts is None:
                             if entry.is_dir():
                                 below.append(name)
@@ -489,6 +505,7 @@ def read_rollout(path: str, read: Callable[[BinaryIO], _ResultT]) -> _ResultT | 
 
 def open_rollout(path: Path) -> BinaryIO:
     if path.suffix == ".zst":
+        # Imported when needed: few files are compressed.
         return cast("BinaryIO", importlib.import_module(_ZSTD).open(path, "rb"))
     return path.open("rb", buffering=64 * 1024)
 
@@ -522,6 +539,7 @@ def lines_from_end(file: BinaryIO) -> Iterator[bytes]:
         file.seek(position)
         first, *lines = file.read(size).split(b"\n")
         if lines:
+            # The beginning of this block ends the line that is incomplete so far.
             pieces.append(lines.pop())
             yield b"".join(reversed(pieces))
             yield from reversed(lines)
@@ -559,6 +577,7 @@ def read_beginning(file: BinaryIO) -> Beginning | None:
     return Beginning(
         thread_id=readable(meta.get("id")),
         version=version,
+        # Newer versions always paginate, even if the mode is missing.
         is_paginated=meta.get("history_mode") == _PAGINATED or Feature.PAGINATED_FILES.is_in(version),
         base=readable(base.get("thread_id")),
         base_end=integer(base.get("end_byte_offset")) or 0,
@@ -666,6 +685,7 @@ class CodexTranscripts(CarriedTranscripts):
         own = {path: name for path, name in everything.items() if session_id in name}
         by_last_id = {_last_id(name): path for path, name in everything.items()}
         lineage: dict[Path, int] = {}
+        # The list grows while it is read, so that the lineage is followed to its beginning.
         for path in (pending := list(own)):
             beginning = self._beginning(path)
             parent = None if beginning is None else by_last_id.get(beginning.base or "")
@@ -673,8 +693,10 @@ class CodexTranscripts(CarriedTranscripts):
                 continue
             if parent not in lineage:
                 pending.append(parent)
+            # Several forks may share a parent: carry it as far as the longest needs.
             lineage[parent] = max(lineage.get(parent, 0), beginning.base_end)
         before = [TranscriptFile(everything[path], path, is_own=False, end=end) for path, end in lineage.items()]
+        # Parents first: a fork is refused without them.
         return [*reversed(before), *(TranscriptFile(name, path) for path, name in sorted(own.items()))]
 
     def _everything(self) -> Iterator[tuple[Path, str]]:
@@ -705,6 +727,7 @@ class CodexTranscripts(CarriedTranscripts):
                 raise CannotMove(
                     f"No rollout file of Codex is called {file!r:.200}, so it is not placed. Start a new session."
                 )
+            # Codex finds files by id anywhere below `sessions/`; this is where it would write it.
             usual = self._home / SESSIONS / parts["day"].replace("-", "/") / file
             found[file] = known.get(file, usual)
         before = {name for name in known if session_id in name}
@@ -725,6 +748,7 @@ class CodexTranscripts(CarriedTranscripts):
                 beginning = read_beginning(file)
             if beginning is None or (beginning.thread_id or "?") not in name:
                 raise _incomplete(session_id)
+            # The parent must reach at least to where the fork parted.
             if beginning.base is not None and carried.get(beginning.base, 0) < beginning.base_end:
                 raise _incomplete(session_id)
             if beginning.is_paginated and not self.forms:

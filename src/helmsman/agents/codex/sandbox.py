@@ -92,8 +92,10 @@ def _placed(place: Path, chosen: Path) -> Path:
     directory = private_directory(private_directory(place) / hashlib.sha256(os.fsencode(chosen)).hexdigest()[:12])
     own = directory / _NAME
     if not _is_same(own, chosen):
+        # A private name, then a rename: Codex may start at any moment and must find a whole program.
         made = directory / f".{_NAME}-{os.getpid()}-{threading.get_ident()}"
         made.unlink(missing_ok=True)
+        # A link to the system's program, since its AppArmor profile is attached to the path.
         if chosen == _SYSTEM:
             made.symlink_to(chosen)
         else:
@@ -130,6 +132,7 @@ def hiding_directories(plain: Path, state_dir: Path, places: HiddenPlaces) -> tu
     first = state_dir.resolve() / _PLACE
     made: list[Path] = []
     refused: OSError | None = None
+    # The second place may have no room; one of both is enough to hide places.
     for find in (private_directory, _second_place):
         try:
             made.append(_with_script(private_directory(find(first) / name), script))
@@ -165,11 +168,14 @@ def _second_place(first: Path) -> Path:
     link = first / "elsewhere"
     known = _UNRECORDED.get(first)
     with suppress(OSError):
+        # The link must lead to a private directory, or another user could have planted it.
         return private_directory(known or link.readlink())
     for base in map(Path, _ELSEWHERE):
         is_writable = base == Path(tempfile.gettempdir())  # for commands of Codex
+        # Codex ignores a bubblewrap below a writable root, and one that shares a directory with the first.
         if is_writable or base.parts[1] == first.parts[1] or not base.is_dir():
             continue
+        # The script in it has to be executable.
         if os.statvfs(base).f_flag & os.ST_NOEXEC:
             continue
         with suppress(OSError):
@@ -211,11 +217,13 @@ def _hiding_script(bubblewrap: Path, places: HiddenPlaces) -> str:
     hold: list[str] = []
     hide: list[str] = []
     close: list[str] = []
+    # Bind mounts around a hidden place, so that no command can rename what contains it.
     for around in places.around:
         path = shlex.quote(str(around))
         hold.append(
             f"""        case {path} in "$below"/*) [ ! -d {path} ] || set -- "$@" --bind {path} {path} ;; esac"""
         )
+    # Sorted, so that a directory comes before its content.
     for place in sorted(places.hidden):
         path, hidden = shlex.quote(str(place)), f"flag_{len(flags)}"
         flags.append(hidden)
@@ -290,6 +298,7 @@ def choose_bubblewrap(codex: Path) -> Path | None:
     """Return the system's bubblewrap if it is new enough and only root can replace it, else the one beside Codex."""
     if _is_of_the_system(_SYSTEM):
         status = _SYSTEM.stat()
+        # Before 0.9 bubblewrap has no `--argv0`, and Codex would look for its helper in a hidden place.
         if _knows_argv0(str(_SYSTEM), status.st_size, status.st_mtime_ns):
             return _SYSTEM
     bundled = codex.resolve().parent.parent / _BUNDLED / _NAME
@@ -299,6 +308,7 @@ def choose_bubblewrap(codex: Path) -> Path | None:
 def _is_of_the_system(program: Path) -> bool:
     """Return whether only root can replace a program."""
     try:
+        # The link, its target and the directory: replacing any of them would replace the program.
         places = [program.resolve(strict=True), program, program.parent]
         statuses = [place.stat() for place in places]
     except OSError:
@@ -315,6 +325,7 @@ def _knows_argv0(program: str, _size: int, _changed_ns: int) -> bool:
             capture_output=True,
             timeout=_ANSWER_SECONDS,
             check=False,
+            # An empty environment: nothing of the caller's may change what the program says.
             env={},
             cwd="/",
         )

@@ -70,6 +70,7 @@ class ThreadMode:
 
     def learn(self, thread: Thread) -> None:
         """Take in what Codex says of a thread it has opened."""
+        # Codex leaves fields out that did not change.
         self.model = thread.model or self.model
         self.effort = thread.effort or self.effort
         self.planning = self.planning or thread.mode == _PLAN
@@ -84,6 +85,7 @@ def turn_policy(
         policy = replace(policy, sandbox=_READ_ONLY)
     if known is None:
         return policy
+    # Older versions keep the roots that the thread was opened with.
     roots = policy.workspace_roots if binary.can(Feature.WORKSPACE_ROOTS) else known.workspace_roots
     return replace(policy, reviewer=known.reviewer, workspace_roots=roots)
 
@@ -102,6 +104,7 @@ async def begin(
     """Begin a turn in a loaded, idle thread; its id. `workspace_roots` replace those the thread was opened with."""
     if turn.review is not None:
         return await api.start_review(thread_id, _review_target(turn.review))
+    # A change of mode resets both unless they are repeated.
     mode.model = model or mode.model
     mode.effort = turn.effort or mode.effort
     if turn.plan:
@@ -109,6 +112,7 @@ async def begin(
         turn_id = await api.start_turn(
             thread_id,
             replace(turn, output_schema=None),  # the work has to fit it, not the plan
+            # A plan must not change anything, whatever the session allows.
             sandbox_policy=_READ_ONLY,
             approval_policy="never",
             model=model,
@@ -130,6 +134,7 @@ async def begin(
 
     if not mode.planning and turn.kind != "work":  # a thread that was resumed may be in plan mode without our knowledge
         return await start(None)
+    # Ending plan mode must name a mode, and its name differs by version.
     try:
         turn_id = await start(_DEFAULT)
     except EngineRefused as refused:
@@ -191,6 +196,7 @@ class ThreadState:
         """Handle changed settings of the thread: by a turn of ours, or by another client of the same engine."""
         settings = params.get("threadSettings")
         if isinstance(settings, dict):
+            # The notification does not repeat the workspace roots.
             roots = self.policy.workspace_roots if self.policy is not None else ()
             reported = read_policy({**settings, "sandbox": settings.get("sandboxPolicy")})
             self.policy = replace(reported, workspace_roots=roots)
@@ -202,6 +208,7 @@ class ThreadState:
 
     def answered_for(self, turn_id: str) -> None:
         """Codex says that it begins a turn. The turn's first events, even its end, may have been read before that."""
+        # Its end came first, or the reviewer's own turn, which an interrupt must name.
         if turn_id == self.ended_turn_id or (self.reviewing and self.turn_id is not None):
             return
         self.began(turn_id)
@@ -252,6 +259,7 @@ def refuse_what_only_opening_takes(known: SessionOptions, wanted: SessionOptions
     Raises:
         InvalidInput: An option needs a new session.
     """
+    # The directory belongs to the thread as well.
     changed = [name for name in ("cwd", *_ONLY_AT_OPENING) if getattr(known, name) != getattr(wanted, name)]
     if changed:
         raise InvalidInput(
@@ -305,9 +313,11 @@ class HeldMessages:
         turn = turn_id(params)
         if held.is_replayed:
             if method == "turn/started":  # its first items may have come before
+                # Keep only the newest turn; earlier ones have been followed to their end.
                 held.messages = [one for one in held.messages if turn is not None and one.turn_id == turn]
             if method in ("turn/started", "turn/completed"):
                 held.is_running = method == "turn/started"
+            # Text is repeated in the item's end.
             if method.lower().endswith("delta"):
                 return True
         held.messages.append(_Message(turn, None, call))
@@ -316,6 +326,7 @@ class HeldMessages:
     def hold_request(self, request: IncomingRequest, call: Callable[[], object]) -> bool:
         """As `hold`. Codex repeats an open request when its thread is joined."""
         held = self._of(request.params)
+        # Codex sends it again under the same id.
         if held is not None and all(one.request_id != request.id for one in held.messages):
             held.messages.append(_Message(turn_id(request.params), request.id, call))
         return held is not None
@@ -324,6 +335,7 @@ class HeldMessages:
         thread_id = params.get("threadId")
         if not isinstance(thread_id, str):
             return None
+        # While replaying, every thread belonged to an earlier owner.
         if self.replaying and thread_id not in self._threads:
             self._threads[thread_id] = _Held(is_replayed=True)
         return self._threads.get(thread_id)
@@ -350,6 +362,7 @@ async def pause_goal(api: AppServer, binary: CodexBinary, thread_id: str) -> boo
         return False
     try:
         goal = await api.goal(thread_id)
+    # Goals can be switched off in Codex's configuration.
     except HelmsmanError as error:  # goals may be switched off
         log.debug("thread/goal/get of %s: %s", thread_id, error)
         return False
@@ -411,13 +424,16 @@ class SpareThread:
 
     async def open(self, settings: ThreadSettings) -> Thread:
         """Return a new thread with these settings: the spare one if it is equal, otherwise one that is opened now."""
+        # Only the second equal start in a row makes another one likely.
         self._wanted = settings if self._can and settings == self._last else None
         self._last = settings
         spare = self._spare
         if spare is not None and spare.settings == settings:
+            # Taken immediately, so that two callers never share a thread.
             self._spare = None
             try:
                 await spare.opened.wait()
+                # Anything it was opened under may have changed since.
                 if spare.thread is not None and spare.context == self._context_of(settings):
                     spare.is_used = True
                     return spare.thread
@@ -427,6 +443,7 @@ class SpareThread:
 
     def turn_ended(self, is_busy: Callable[[], bool]) -> None:
         """Open a thread for the next start if nothing runs and the next start is likely to equal the last."""
+        # A thread that is being opened would slow the running turns.
         if self._wanted is None or is_busy():
             return
         wanted, self._wanted = self._wanted, None
@@ -445,6 +462,7 @@ class SpareThread:
             log.debug("no thread could be opened in advance: %s", error)
             return
         finally:
+            # Also after a failure, since `open` waits for it.
             spare.opened.set()
         with anyio.move_on_after(SPARE_SECONDS):
             await spare.gone.wait()
@@ -452,6 +470,7 @@ class SpareThread:
             self._spare = None
         if not spare.is_used:
             try:
+                # Codex unloads it after a while; without a turn it leaves no file.
                 await self._api.unsubscribe(spare.thread.id)
             except HelmsmanError as error:
                 log.debug("a thread opened in advance could not be let go of: %s", error)
@@ -460,9 +479,11 @@ class SpareThread:
         """Return everything that a thread opened now would depend on, apart from its settings; None forbids a spare
         thread.
         """
+        # Only a cached configuration tells, without asking, that nothing has changed.
         known = self._configuration.cached(settings.cwd)
         if known is None or settings.cwd is None or not all(map(_is_plain, (settings.config or {}).items())):
             return None
+        # Servers and hooks would be started for a thread that may never be used.
         if any(known.config.get(key) for key in _WITH_EFFECTS) or _names_files(known.config):
             return None
         fallbacks = known.config.get("project_doc_fallback_filenames")
@@ -473,6 +494,7 @@ class SpareThread:
             return None
         rules = tuple(_rules(folders))
         today = time.strftime("%Y-%m-%d %Z")
+        # Codex puts the date into a new thread's context.
         return known.state, files_state(instructions), rules, files_state(rules), file_identity(settings.cwd), today
 
 
@@ -481,6 +503,7 @@ def _places(directory: Path, config: Mapping[str, Any]) -> tuple[str, ...]:
     root.
     """
     places = tuple(upwards(os.fspath(directory)))
+    # With other markers the root is unknown, so look in all directories above.
     root = repository_root(directory) if config.get("project_root_markers") in (None, [".git"]) else None
     return places[: places.index(str(root)) + 1] if str(root) in places else places
 

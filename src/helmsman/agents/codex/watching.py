@@ -35,6 +35,7 @@ class CodexWatcher:
 
     def on_output(self, line: bytes, offset: int) -> None:
         is_request = _REQUEST.match(line) is not None
+        # Most lines are output of commands. Only a few kinds are parsed.
         if not is_request and not any(mark in line for mark in _TURNS):
             return
         try:
@@ -43,11 +44,13 @@ class CodexWatcher:
             thread_id = str(params.get("threadId") or params.get("conversationId"))
             if is_request:
                 self._threads[message["id"]] = thread_id
+                # Codex repeats open requests when a client joins; the first position counts.
                 self.open.setdefault(message["id"], offset)
             elif method == "turn/started":
                 self._running[thread_id] = str(params["turn"]["id"])
             elif method == "turn/completed":
                 self._running.pop(thread_id, None)
+                # A turn that has ended needs no answers.
                 for request_id in [one for one in self.open if self._threads[one] == thread_id]:
                     del self.open[request_id]
             elif method == "serverRequest/resolved":
@@ -68,6 +71,7 @@ class CodexWatcher:
         asked: list[tuple[str, dict[str, str]]] = []
         for thread_id, turn_id in self._running.items():
             asked.append(("turn/interrupt", {"threadId": thread_id, "turnId": turn_id}))
+            # Interrupting does not end commands; they stay as background terminals.
             asked.append(("thread/backgroundTerminals/clean", {"threadId": thread_id}))
         return [
             json.dumps({"id": f"supervisor.{number}", "method": method, "params": params}).encode()

@@ -80,6 +80,7 @@ class _Line:
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
+        # Separate locks: a blocked send must not keep frames from being read.
         self._receiving, self._sending = anyio.Lock(), anyio.Lock()
         self._is_closed = False
 
@@ -158,6 +159,7 @@ class SupervisedProcess:
             while True:
                 async for lines in self._logged(self._size):
                     yield lines
+                # Commit before leaving: then the supervisor may remove its files.
                 if self.ended is not None:
                     with suppress(EngineLost):
                         await self.commit(self._offset)
@@ -176,6 +178,7 @@ class SupervisedProcess:
                 self.is_lost = True
         except anyio.ClosedResourceError:
             return
+        # Also if the reader leaves early.
         finally:
             self._output.close()
 
@@ -185,11 +188,13 @@ class SupervisedProcess:
             while lines := self._output.read(self._offset, end):
                 self._offset = lines[-1].end
                 yield lines
+                # Let other tasks run between batches of a long log.
                 await anyio.lowlevel.checkpoint()
 
     async def _receive(self) -> None:
         """Wait for frames of the supervisor, and read them."""
         while b"\n" not in self._rest:
+            # Several frames may arrive together, or half of one.
             self._rest += await self._stream.receive(_READ_BYTES)
         *frames, self._rest = self._rest.split(b"\n")
         for frame in frames:
@@ -212,10 +217,12 @@ class SupervisedProcess:
 
     def was_answered(self, request_id: int | str, offset: int) -> bool:
         """Return whether the request in the line at an offset has its answer already, or was withdrawn."""
+        # An earlier owner has read the line, and its question is no longer open.
         return offset < self._read_before and request_id not in self._open
 
     async def send(self, line: str) -> None:
         """Send a line to the process."""
+        # Numbers and frames must be in the same order.
         async with self._writing:
             self.inputs += 1
             await self._write(f"i{self.inputs} {line}\n")
@@ -252,6 +259,7 @@ async def attach(record: ProcessRecord, *, epoch: int, title: str) -> AsyncItera
         EngineLost: It has ended, or is about to.
     """
     deadline = anyio.current_time() + _ATTACH_SECONDS
+    # Owning and attaching are separate locks: others may look at the process, but only one sends input.
     with try_own(record.directory, epoch) as owned:
         if not owned and record.is_supervised:
             raise Taken(f"This {title} is in use by another Helmsman process. Wait until that has ended.")
@@ -262,6 +270,7 @@ async def attach(record: ProcessRecord, *, epoch: int, title: str) -> AsyncItera
                         try:
                             yield process
                         finally:
+                            # Without a supervisor nothing would end the agent.
                             if process.is_lost:
                                 with anyio.CancelScope(shield=True):
                                     await anyio.to_thread.run_sync(record.stop)
@@ -284,6 +293,7 @@ async def attach_to(address: Path, *, epoch: int = 0) -> AsyncIterator[Supervise
         try:
             hello, rest = await _greeted(stream, epoch)
             if hello.startswith(b"r"):
+                # Refused for its epoch: a newer hub owns the process.
                 raise NotOurs(f"The engine at {address} belongs to a Helmsman that was started later. Use that one.")
             process = SupervisedProcess(address, stream, json.loads(hello), rest)
         except (OSError, ValueError, LookupError, TypeError, anyio.EndOfStream, anyio.BrokenResourceError) as error:
@@ -415,6 +425,7 @@ async def start_supervisor(directory: Path, order: Mapping[str, Any], lease: Pro
     said = b""
     order = {**order, "directory": str(directory), "socket": str(socket)}
     with (
+        # The pipe of the lease must be inherited, so it exists before the start.
         nullcontext((None, None)) if lease is None else lease.shared() as (descriptor, lease_order),
         anyio.move_on_after(max(START_TIMEOUT, 2 * float(order.get("ready_seconds", 0)))),
     ):
@@ -428,6 +439,7 @@ async def start_supervisor(directory: Path, order: Mapping[str, Any], lease: Pro
             start_new_session=True,
             pass_fds=() if descriptor is None else (descriptor,),
         )
+        # The supervisor forks and reports on its standard output; a crash before that is on its standard error.
         said = process.stdout or process.stderr
     try:
         answer = json.loads(said)
@@ -447,6 +459,7 @@ def _did_not_start(reason: str, exit_code: object = None, stderr: object = None)
 
 
 def _clear_up(directory: Path) -> None:
+    # Without a record the supervisor never ran.
     record = read_record(directory)
     if record is None:
         forget(directory)

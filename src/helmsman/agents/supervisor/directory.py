@@ -114,11 +114,13 @@ def private_directory(path: Path) -> Path:
         PermissionError: It belongs to another user, is a link, or is open to others and that cannot be changed.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # Another process may create it at the same time.
     with contextlib.suppress(FileExistsError):
         path.mkdir(mode=0o700)
     status = path.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
         raise PermissionError(f"{path} does not belong to this user")
+    # An older version, or a umask, may have left it open to others.
     if status.st_mode & 0o077:
         path.chmod(0o700)
     return path
@@ -154,6 +156,7 @@ def _runtime_directory() -> Path:
 @contextlib.contextmanager
 def try_attach(directory: Path) -> Iterator[bool]:
     """Attach to the process for the length of the block. Yields False if it is about to end, or has ended."""
+    # A shared lock, as several clients may look at a process.
     with _lock(directory, shared=True) as held:
         # The file may have been removed since: then the lock means nothing.
         yield held and has_record(directory)
@@ -183,6 +186,7 @@ def try_own(directory: Path, epoch: int = 0) -> Iterator[bool]:
         if held:
             with contextlib.suppress(OSError):
                 path.write_text(str(epoch), encoding="ascii")
+        # A hub that hangs still holds its lock, so its epoch decides.
         yield held or (epoch > 0 and 0 < _epoch_in(path) < epoch)
 
 
@@ -198,6 +202,7 @@ def _lock(directory: Path, *, shared: bool, name: str = _ATTACHED) -> Iterator[b
     import fcntl
 
     try:
+        # Only the owner's file may be created here: a missing `attached` means that the process has ended.
         descriptor = os.open(directory / name, os.O_RDWR | (os.O_CREAT if name == _OWNED else 0), 0o600)
     except OSError:
         yield False

@@ -63,6 +63,7 @@ class ProcessLease:
     def shared(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the descriptor that a new supervisor has to inherit, and the part of its order about it."""
         ours, theirs = os.pipe()[::-1]
+        # A supervisor that is stopped must not block the worker's renewals.
         os.set_blocking(ours, False)
         try:
             with self._lock:
@@ -96,6 +97,7 @@ class LeaseWatchdog:
         self._descriptor = int(said["descriptor"])
         self._seconds = float(said["seconds"])
         self._renewed_at = float(said["renewed_at"])
+        # The agent must not hold the pipe open, or the end of the worker would go unnoticed.
         os.set_inheritable(self._descriptor, False)
 
     def watch(self, when_lost: Callable[[str], None]) -> None:
@@ -110,6 +112,7 @@ class LeaseWatchdog:
                 if not said:
                     return "its holder has ended"
                 for (at,) in _STAMP.iter_unpack(said):
+                    # A time in the future would extend the lease, for example after a damaged write.
                     self._renewed_at = max(self._renewed_at, min(at, lease_time()))
             left = self._renewed_at + self._seconds - lease_time()
             if left <= 0:

@@ -153,6 +153,7 @@ def stop_supervised(directory: Path, sockets: Sequence[Path], supervisor: Proces
     if child.is_alive():
         started |= descendants(child)
         end(child, CHILD_GRACE)
+    # Descendants may start more processes, so look again until none is left.
     end_processes(lambda: still_running(started) | surviving_descendants(directory))
     forget(directory, *sockets)
 
@@ -209,6 +210,7 @@ class Log:
         shown = redact(COLOURS.sub("", text)).encode()[-LOG_BYTES:]
         with contextlib.suppress(OSError):  # a full disk must not stop the process
             if self._size + len(shown) > LOG_BYTES:
+                # One older file is kept, so that the limit is at most doubled.
                 self._path.replace(self._path.with_name(f"{self._path.name}.1"))
                 self._size = 0
             with os.fdopen(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as file:
@@ -250,10 +252,12 @@ class Successor:
         """Start the next hub if one is needed and none has been attached for a while."""
         now = time.monotonic()
         if not self._command or not nobody_attached or not is_needed(self._directory):
+            # A hub came, or none is needed: begin to count again.
             self._alone_since, self._patience = None, _ALONE_SECONDS
         elif self._alone_since is None:
             self._alone_since = now
         elif now - self._alone_since >= self._patience:
+            # Longer each time, since a hub that cannot start would be started for ever.
             self._alone_since, self._patience = now, min(2 * self._patience, _LONGEST_SECONDS)
             self._log(b"supervisor: no hub is attached, so the next one is started\n")
             try:
@@ -269,6 +273,7 @@ def _start_elsewhere(command: tuple[str, ...]) -> None:
     """
     become_subreaper(really=False)
     try:
+        # A second fork, so that the hub becomes a child of init and not of an agent's supervisor.
         between = os.fork()
         if between == 0:
             try:
@@ -335,6 +340,7 @@ class Idleness:
             self._unanswered_since = None
         elif self._unanswered_since is None:
             self._unanswered_since = now
+        # An open question keeps it alive for a day: the user may be away.
         if working or (waiting and now - (self._unanswered_since or now) < _UNANSWERED_SECONDS):
             self._used_at = now
             return False
@@ -350,6 +356,7 @@ class Supervisor:
         self._socket = Path(order["socket"])
         self._log = Log(self._directory / LOG_NAME)
         self._selector = selectors.DefaultSelector()
+        # Signals wake the selector through this pair.
         self._signals, self._wakeup = socket.socketpair()
         self._told_to_end = False
         self._look_now = False
@@ -360,6 +367,7 @@ class Supervisor:
         self._listens_at = None if order.get("listens_at") is None else Path(order["listens_at"])
         self._relay: Relay
         self._watchdog: LeaseWatchdog | None = None
+        # Only workers of a fleet have leases, so others need not import it.
         if (lease := order.get("lease")) is not None:
             from helmsman.agents.supervisor.lease_watchdog import LeaseWatchdog
 
@@ -368,6 +376,7 @@ class Supervisor:
 
     def run(self, report: int) -> None:
         """Start the child, report whether it is up, and supervise it until its end."""
+        # Before the child starts, so that none of its orphans escapes.
         become_subreaper()
         self._watch_signals()
         try:
@@ -382,6 +391,7 @@ class Supervisor:
             self._write_record(child)
             came_up = self._wait_until_it_is_up(child)
             stderr = "" if came_up else self._log.tail
+            # The starter may have died; then a process that was started only for it ends.
             is_told = _report(report, {"ready": came_up, "exit_code": child.returncode, "stderr": stderr})
             if came_up and (is_told or not self._order.get("for_starter")):
                 self._import_the_rest()
@@ -390,11 +400,13 @@ class Supervisor:
             self._log.write(traceback.format_exc().encode())
             raise
         finally:
+            # Also after an error: no child may be left without a supervisor.
             self._end(child)
             self._say_farewell(child)
             if self._lost_because is not None:
                 self._log.write(f"supervisor: killed, because {self._lost_because}\n".encode())
             if child.returncode and (self._lost_because is not None or not self._told_to_end):
+                # Its directory is removed below, and the log explains what happened.
                 with contextlib.suppress(OSError):
                     shutil.move(self._directory / LOG_NAME, self._directory.parent / LAST_LOG_NAME)
             self._forget()
@@ -414,6 +426,7 @@ class Supervisor:
         child = subprocess.Popen(
             self._order["argv"],
             env={**for_others(self._order["env"]), MARK: str(self._directory)},
+            # Without a working directory it runs in that of its record, where no repository can influence it.
             cwd=self._order.get("cwd", self._directory),
             stdin=streams,
             stdout=streams,
@@ -423,10 +436,12 @@ class Supervisor:
             preexec_fn=end_with_parent,
         )
         assert child.stderr is not None
+        # Nothing here may block: one loop serves the agent, its clients and its log.
         os.set_blocking(child.stderr.fileno(), False)
         self._selector.register(child.stderr.fileno(), selectors.EVENT_READ, self._read_stderr)
         self._stderr = child.stderr.fileno()
         if child.stdin is not None and child.stdout is not None:
+            # A copy, so that the file object can be closed without closing the descriptor.
             self._greet(LineFraming(), os.dup(child.stdin.fileno()), child.stdout.fileno())
             child.stdin.close()
         return child
@@ -469,6 +484,7 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGCHLD, WAKE):
             signal.signal(number, lambda *_: None)  # the wakeup socket says which it was
         for number in (signal.SIGINT, signal.SIGHUP):
+            # A terminal that is closed must not end agents.
             signal.signal(number, signal.SIG_IGN)
         self._selector.register(self._signals, selectors.EVENT_READ, self._read_signals)
 
@@ -495,6 +511,7 @@ class Supervisor:
 
     def _reap(self, child: subprocess.Popen[bytes]) -> bool:
         """Reap the child and adopted orphans. Return whether the child lives. No other code may wait for the child."""
+        # As a subreaper it gets all orphans, and has to reap them.
         with contextlib.suppress(ChildProcessError):
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -514,6 +531,7 @@ class Supervisor:
                 is_connected = self._connect()
             if self._relay.answer is not None:
                 return True
+            # There is nothing to wait for until the child listens, so poll.
             self._wait(child, deadline - time.monotonic() if is_connected else _READY_POLL)
         self._wait(child, 0)  # read its last output
         return False
@@ -527,6 +545,7 @@ class Supervisor:
             framing, self._connection = connect_websocket(self._listens_at)
         except (ConnectionRefusedError, FileNotFoundError):
             return False
+        # Two descriptors for one connection: the relay closes input and output separately.
         self._greet(framing, os.dup(self._connection.fileno()), self._connection.fileno())
         return True
 
@@ -535,11 +554,13 @@ class Supervisor:
         next_look = next_list = next_needed = 0.0
         while self._reap(child) and not self._told_to_end:
             now = time.monotonic()
+            # The list is for the case that the supervisor is killed.
             if now >= next_list:
                 self._descendants.write_down()
                 self._relay.retry()
                 next_list = time.monotonic() + _BELOW_SECONDS
             if self._look_now or now >= next_needed:
+                # The claim fails while a client is attached, and keeps one from attaching during the check.
                 with try_claim(self._directory) as nobody_attached:
                     is_alone = nobody_attached and not self._relay.has_owner
                 self._successor.look(nobody_attached=is_alone)
@@ -565,10 +586,12 @@ class Supervisor:
 
         Runs in the watchdog's thread.
         """
+        # Both are set before the signal, so that the loop reports the reason.
         self._lost_because, self._told_to_end = reason, True
         if child.returncode is None:
             _signal_group(child.pid, signal.SIGKILL)
         self._wakeup.send(bytes([signal.SIGCHLD]))  # the rest of the end is as usual
+        # Also what has left the child's group.
         self._descendants.sweep(frozenset(), time.sleep, grace=0)
 
     def _interrupt(self, child: subprocess.Popen[bytes]) -> None:
@@ -581,6 +604,7 @@ class Supervisor:
 
     def _end(self, child: subprocess.Popen[bytes]) -> None:
         """End the child, in order, and then all its descendants."""
+        # Closing the input is the gentlest end, for an agent that reads it.
         if self._listens_at is None and self._reap(child):
             self._relay.close_input()
             self._wait_for_end(child, _INPUT_CLOSED_GRACE)
@@ -608,6 +632,7 @@ class Supervisor:
         self._relay.ended(child.returncode, self._log.tail)
         deadline = time.monotonic() + _DELIVERING_SECONDS
         while not self._relay.has_delivered_all and time.monotonic() < deadline:
+            # The owner has to read the last lines before the files are removed.
             self._wait(child, deadline - time.monotonic())
         self._relay.close()
 
@@ -630,6 +655,7 @@ def _report(report: int, message: Mapping[str, Any]) -> bool:
 
 def main() -> None:
     order = json.load(sys.stdin)
+    # The starter must not have to wait for the supervisor.
     if os.fork():
         os._exit(0)
     os.setsid()

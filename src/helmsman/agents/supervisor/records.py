@@ -99,6 +99,7 @@ class ProcessRecord:
     @property
     def is_supervised(self) -> bool:
         """True if the supervisor runs. Without one, nothing would ever end the agent."""
+        # Such a process is ended by the next hub.
         return self.supervisor.is_alive()
 
     @property
@@ -115,6 +116,7 @@ class ProcessRecord:
 
     def need(self, *, needed: bool) -> None:
         """Set whether an owner must be attached. If none is, the supervisor starts the next hub."""
+        # Woken, since it otherwise looks only once a minute.
         if mark_needed(self.directory, needed=needed) and needed:
             send_signal(self.supervisor, WAKE)
 
@@ -183,6 +185,7 @@ def read_record(directory: Path) -> ProcessRecord | None:
         supervisor, child, listens_at = content["supervisor"], content["child"], content.get("listens_at")
         return ProcessRecord(
             directory=directory,
+            # Records of other versions may lack anything, so any error makes the record unreadable.
             socket=Path(content["socket"]),
             supervisor=Process(int(supervisor[0]), str(supervisor[1])),
             child=Process(int(child[0]), str(child[1])),
@@ -202,6 +205,7 @@ def directories(state_dir: Path) -> list[Path]:
     """Return the directories of supervised processes, oldest first, also of those that ended or never started."""
     try:
         entries = [entry for entry in (state_dir / ENGINES).iterdir() if entry.is_dir() and not entry.is_symlink()]
+        # Time may be equal, so the name makes the order certain.
         return sorted(entries, key=lambda entry: (entry.stat().st_mtime, entry.name))
     except OSError:
         return []
@@ -220,6 +224,7 @@ def _readable(state_dir: Path) -> Iterable[ProcessRecord]:
 def forget_abandoned(directory: Path) -> None:
     """Remove a directory without a record, unless a process may still be starting in it."""
     with contextlib.suppress(OSError):
+        # Its supervisor writes the record only after the child was started.
         if time.time() - directory.stat().st_mtime > _STARTING_SECONDS:
             forget(directory)
 
@@ -234,6 +239,7 @@ def clear_away(state_dir: Path) -> None:
 def end_left(state_dir: Path, agent: str, session_id: str) -> None:
     """End the processes of a session that earlier owners left, and in which nothing runs. Blocks."""
     for record in read_records(state_dir, agent):
+        # A process with a client is not left behind.
         if record.session_id == session_id and not is_attached(record.directory):
             with contextlib.suppress(EngineLost):
                 if not any(record.activity()):

@@ -95,6 +95,7 @@ def is_answer(message: object, awaited: Sequence[str]) -> bool:
     *names, last, request_id = awaited
     for name in names:
         message = message.get(name) if isinstance(message, dict) else None
+    # A request with the same id is no answer.
     return isinstance(message, dict) and message.get(last) == request_id and "method" not in message
 
 
@@ -168,6 +169,7 @@ class OutputLog:
         Raises:
             OSError: The disk is full. `flush` writes the rest once there is space.
         """
+        # Lines are kept even if the disk is full, and written by the next flush.
         self._unwritten += b"".join(line + b"\n" for line in lines)
         self.flush()
 
@@ -178,10 +180,12 @@ class OutputLog:
             OSError: The disk is still full.
         """
         while self._unwritten:
+            # A segment begins with a whole line, so that it can be removed as a whole.
             if not self._starts or (self._written == self.size and self.size - self._starts[-1] >= self._segment_bytes):
                 self._begin_segment()
             count = os.write(self._file, self._unwritten)
             self._written += count
+            # Readers see only whole lines, so the size counts up to the last one.
             whole = self._unwritten.rfind(b"\n", 0, count) + 1
             if whole:
                 self.size = self._written - count + whole
@@ -189,6 +193,7 @@ class OutputLog:
 
     def _begin_segment(self) -> None:
         path = self.directory / str(self.size)
+        # Opened before the old one is closed: a failure leaves the log usable.
         opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         if self._file >= 0:
             os.close(self._file)
@@ -197,11 +202,13 @@ class OutputLog:
 
     def commit(self, offset: int) -> None:
         """Mark everything before this offset as no longer needed."""
+        # Never backwards, and never beyond the written data.
         self.committed = max(self.committed, min(offset, self.size))
         self._remove_segments()
 
     def _remove_segments(self) -> None:
         """Remove the segments that hold no line for the next owner, except the one that is written to."""
+        # The newest segment is still written to.
         for start, end in zip(self._starts[:-1], self._starts[1:], strict=True):
             if end <= self.committed:
                 with contextlib.suppress(OSError):
@@ -245,6 +252,7 @@ class OutputReader:
         if self._file < 0 or offset < self._start:
             return b""
         data, size = b"", _LOG_READ_BYTES
+        # A line may be longer than one read.
         while len(part := os.pread(self._file, size, offset - self._start + len(data))) > 0:
             data += part
             if (end := data.rfind(b"\n") + 1) > 0:
@@ -256,6 +264,7 @@ class OutputReader:
         """Open the segment that has an offset; whether it is another one than before."""
         starts = [start for path in self._directory.iterdir() if (start := int(path.name)) <= offset]
         if not starts or (self._file >= 0 and max(starts) == self._start):
+            # Segments begin where the one before ends, so the last start before the offset has it.
             return False
         opened = os.open(self._directory / str(max(starts)), os.O_RDONLY)
         self.close()
@@ -358,11 +367,14 @@ def connect_websocket(path: Path) -> tuple[WebSocketFraming, socket.socket]:
     try:
         connection.settimeout(_CONNECT_SECONDS)
         connection.connect(str(path))
+        # Another user's process would read all input.
         _require_own(connection, path)
+        # The library's own limit would drop large messages.
         protocol = ClientProtocol(parse_uri("ws://localhost/"), max_size=MAX_LINE_BYTES)
         protocol.send_request(protocol.connect())
         framing = WebSocketFraming(protocol)
         connection.sendall(framing.reply())
+        # The handshake may come in pieces.
         while protocol.state is State.CONNECTING and (data := connection.recv(_HANDSHAKE_BYTES)):
             framing.receive(data)
         _require_open(protocol, path)
@@ -435,6 +447,7 @@ class Relay:
         self._awaited: Sequence[str] = ()
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(address))
+        # Between these two calls others could connect, but `why_refused` checks every client.
         address.chmod(0o600)
         self._listener.listen(64)
         self._listener.setblocking(False)
@@ -449,6 +462,7 @@ class Relay:
     def begin(self, framing: Framing, stdin: int, stdout: int, greeting: list[str], awaited: Sequence[str]) -> None:
         """Talk to an agent that was just started: greet it, and recognise its answer (`is_answer`)."""
         self._framing, self._stdin, self._stdout, self._awaited = framing, stdin, stdout, awaited
+        # One loop serves everything, so nothing may block.
         for descriptor in (stdin, stdout):
             os.set_blocking(descriptor, False)
         self._selector.register(stdout, selectors.EVENT_READ, lambda _: self.read_child())
@@ -459,6 +473,7 @@ class Relay:
         """Send a line to the agent. Input of an owner has a number; the owner hears when the agent has it."""
         if self._stdin < 0:  # it is being ended
             return
+        # Before it is written: the answer may come immediately.
         self._watcher.on_input(line)
         self._unwritten.append((number, memoryview(self._framing.encode(line))))
         self._write_child()
@@ -473,6 +488,7 @@ class Relay:
             except OSError:  # it reads no more, and has probably ended
                 self._unwritten.clear()
                 break
+            # The pipe is full. The rest is written when the agent has read.
             if written < len(data):
                 self._unwritten[0] = (number, data[written:])
                 continue
@@ -492,15 +508,18 @@ class Relay:
         if not data:
             self._want(self._stdout, selectors.EVENT_READ, False, None)
             self._has_closed_output = True
+            # An agent on a socket is useless without its connection, but would not end.
             if self._framing.ends_with_connection:
                 self._end()
             return False
         lines = self._framing.decode(data)
+        # Pings and closing frames of the protocol itself.
         if reply := self._framing.reply():
             self._unwritten.append((0, memoryview(reply)))
             self._write_child()
         offset, wanted = self._output.end, list[bytes]()
         for line in lines:
+            # Each owner gets the greeting's answer in its hello, so it is not logged as output.
             if not self._is_greeting_answer(line):
                 self._watcher.on_output(line, offset)
                 offset += len(line) + 1
@@ -516,6 +535,7 @@ class Relay:
             if not self._has_failed:
                 self._log(f"supervisor: cannot write the output: {error}\n".encode())
             self._has_failed = True
+        # A full disk, or an owner that does not read, stops reading: the agent then blocks.
         self._read_child_if_possible()
         self._announce()
 
@@ -544,6 +564,7 @@ class Relay:
 
     def ended(self, code: int | None, stderr: str) -> None:
         """Log the rest of the output, and tell the owner that the agent has ended."""
+        # Output that is still in the pipe is written before the end is reported.
         while self.read_child():
             pass
         self.retry()
@@ -555,6 +576,7 @@ class Relay:
     def has_delivered_all(self) -> bool:
         """True if the files may be removed: no owner needs to read more."""
         owner = self._owner
+        # Files may be removed only after the owner has read everything.
         return owner is None or (not owner.unsent and self._output.committed == self._output.size)
 
     def close(self) -> None:
@@ -569,6 +591,7 @@ class Relay:
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             made, _ = self._listener.accept()
+            # Before anything is read: a command could otherwise answer its own question.
             refused = why_refused(made, _why_refused_descendant)
             if refused is not None:
                 self._log(f"supervisor: refused a connection: {refused}\n".encode())
@@ -613,10 +636,12 @@ class Relay:
 
     def _commit(self, offset: int) -> None:
         """Commit the output before an offset, except for questions that wait: the next owner reads these again."""
+        # Once the agent has ended no question needs an answer, so nothing is held back.
         waiting = () if self._has_closed_output else self._watcher.open.values()
         self._output.commit(min((offset, *waiting)))
 
     def _input(self, number: int, line: bytes) -> None:
+        # A repeated input has been passed on; only its confirmation was lost.
         if number <= self._inputs:
             if self._owner is not None:
                 self._send(self._owner, b"w%d\n" % number)  # repeated by an owner that did not get the confirmation
@@ -632,16 +657,19 @@ class Relay:
         if frame[:1] != b"e" or connection not in self._callers:
             self._disconnect(connection)
             return
+        # 0 accepts the current epoch, for clients that are no hub.
         epoch = int(frame[1:]) or self._epoch
         if epoch < self._epoch:
             self._send(connection, b"r%d\n" % self._epoch)
             self._disconnect(connection)
             return
+        # The newest owner wins; the other one learns the newer epoch.
         if self._owner is not None:
             self._send(self._owner, b"r%d\n" % epoch)
             self._disconnect(self._owner)
         self._epoch, self._owner = epoch, connection
         self._callers.discard(connection)
+        # The hello names the size, so nothing needs to be announced up to here.
         self._announced = self._output.size
         hello = {
             "epoch": epoch,
@@ -656,6 +684,7 @@ class Relay:
 
     def _announce(self) -> None:
         """Announce more output to the owner. A slow owner is notified after it has read the previous frames."""
+        # One announcement at a time: a slow owner reads all new output together.
         if self._owner is not None and not self._owner.unsent and self._announced < self._output.size:
             self._announced = self._output.size
             self._send(self._owner, b"+%d\n" % self._announced)
@@ -668,6 +697,7 @@ class Relay:
         """Send as much as possible now. A closed connection is noticed when it is read."""
         with contextlib.suppress(OSError):
             while connection.unsent:
+                # In pieces, so that one large frame does not hold up the loop.
                 sent = connection.socket.send(connection.unsent[:_UNSENT_BYTES])
                 del connection.unsent[:sent]
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.unsent else 0)
@@ -701,6 +731,7 @@ def _why_refused_descendant(pid: int) -> str | None:
     descendants.
     """
     line = parents_of(pid)
+    # A Helmsman inside an agent has the same mark as the agent, so the mark cannot decide there.
     if os.getpid() in line or (
         not is_marked(os.getpid()) and any(is_marked(one) or _is_supervisor(one) for one in line)
     ):
