@@ -35,7 +35,6 @@ _NO_PREFIXES: Final = ("HELMSMAN_", "VSCODE_", "XDG_", "CLAUDE_CODE_")
 def launch_environment(env: Mapping[str, str] | None) -> dict[str, str]:
     """Return the environment of a caller, as agents on this machine may have it."""
     given = dict(environment() if env is None else env)
-    # The token is for a Codex elsewhere, so a local one must not get it.
     given.pop(REMOTE_TOKEN, None)  # of a Codex elsewhere
     return given
 
@@ -53,8 +52,8 @@ def digest_of(env: Mapping[str, str], *more: object) -> str:
     return hashlib.sha256(content.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-# Windows does not distinguish upper and lower case in names.
 def _matters(name: str) -> bool:
+    # Proxies are set in either case: `http_proxy`, `HTTPS_PROXY`.
     name = name.upper()
     is_known = name.startswith(_PREFIXES) or (name.endswith(_SUFFIXES) and not name.startswith(_NO_PREFIXES))
     return name in _NAMES or (is_known and name not in _NO_NAMES)

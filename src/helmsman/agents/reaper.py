@@ -30,12 +30,11 @@ def main() -> None:
     """Run the program of the command line."""
     child = _start(sys.argv[1:])
 
-    # The group may have ended between the signal and this call.
     def forward(number: int, _frame: object) -> None:
+        # The group may have ended between the signal and this call.
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(child.pid, number)
 
-    # After the start, since the program would otherwise inherit these handlers.
     for number in _FORWARDED:
         signal.signal(number, forward)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED)  # signals that arrived before are forwarded now

@@ -178,7 +178,6 @@ class Agents:
         if capability in _OF_ITS_OWN:
             return hint or _OF_ITS_OWN[capability]
         agent = self.get(name)
-        # Another version of the same agent helps; naming other agents would mislead.
         if agent is not None and capability in agent.able:
             return hint  # another version or engine of it can
         others = [agent.title for agent in self if agent.name != name and capability in agent.able]

@@ -139,7 +139,7 @@ class Sandbox:
         restored = [word for name in changed for word in ([f"{name}={inner[name]}"] if name in inner else ["-u", name])]
         restored.sort(key=lambda word: "=" in word)  # options of env come first
         return [
-            # Landlock has to be set up by the process itself, before the sandbox adds its own mounts.
+            # Landlock restricts a process and its descendants, so the launcher comes before Codex.
             *(_launcher("around") if self.scoped else ()),
             *(str(self.codex), "sandbox", "-c", f'default_permissions="{_PROFILE}"'),
             *("-c", f"permissions.{_PROFILE}.filesystem={{{profile}}}"),
@@ -269,7 +269,6 @@ async def find_sandbox(settings: Settings, env: Mapping[str, str] | None) -> San
             scoped=sandbox_launcher.can_scope(),
         )
         trial = _try(sandbox, used)
-        # A set-uid program cannot raise its rights under Landlock, so try without.
         if trial.reason is not None and sandbox.scoped:  # a bubblewrap with set-uid gains nothing under Landlock
             sandbox = replace(sandbox, scoped=False)
             trial = _try(sandbox, used)

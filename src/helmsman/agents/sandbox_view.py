@@ -263,7 +263,7 @@ def hidden_from_commands(settings: Settings, env: Mapping[str, str], codex: Path
     logins = [place for place in logins if not any(home.is_relative_to(place) for home in (*view.homes, *homes))]
     own = [place for place in view.own if place != Path("/")]
     state = settings.state_dir.resolve()
-    # Worktrees of sessions are below the state directory, and Codex itself below its home.
+    # Worktrees and workspaces of sessions are below the state directory, and perhaps the copy of Codex.
     shown = [state / WORKTREES, state / WORKSPACES, state / WORKSPACE_STORES, codex.resolve().parent.parent, *homes]
     shown = [place for place in shown if place not in own and _inside(place, own)]
     shown += [place for place in view.readable if _inside(place, logins) and not _inside(place, own)]
@@ -412,7 +412,6 @@ def _is_shown_by_others(place: Path, shown: Sequence[Path], writable: Sequence[P
     A read-only place in a writable one would remove write access from the session. And bubblewrap cannot mount on a link.
     """
     around = [other for other in (*shown, *writable) if other != place and place.is_relative_to(other)]
-    # A read-only entry inside a writable place would take the right to write away.
     return place in writable or any(
         not any(place.is_relative_to(one) and one.is_relative_to(other) for one in hiding) for other in around
     )

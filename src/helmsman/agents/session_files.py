@@ -59,7 +59,6 @@ class StoredTurn:
     def message(self) -> str | None:
         """Last message of the agent."""
         said = [item.text for item in self.items.values() if isinstance(item, AgentMessage) and item.text]
-        # Some agents end a turn with an empty message.
         return said[-1] if said else None
 
     def recorded(self, before: Usage | None = None) -> RecordedTurn:
@@ -155,8 +154,8 @@ class SessionReader(ABC):
     def last_turn(self, info: SessionInfo) -> RecordedTurn | None:
         return next(iter(self.turns(info.session_id)), None)
 
-    # Spending before a turn needs all earlier turns, so read forwards and reverse.
     def turns(self, session_id: str) -> Iterable[RecordedTurn]:
+        # Spending before a turn needs all earlier turns, so read forwards and reverse.
         recorded: list[RecordedTurn] = []
         spent = Usage()
         for turn in self.stored_turns(session_id) or ():

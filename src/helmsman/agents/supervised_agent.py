@@ -87,8 +87,6 @@ class SupervisedAgent(Agent):
 
     def _supervision(self, engine_id: str, about: Mapping[str, Any]) -> Supervision:
         from helmsman.agents.process_engine import Supervision
-
-        # Imported here, as a process without a hub needs no supervisors.
         from helmsman.agents.supervisor.client import Owner
 
         return Supervision(engine_id=engine_id, owner=Owner() if self._owner is None else self._owner, about=about)

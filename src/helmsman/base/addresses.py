@@ -35,9 +35,11 @@ def engine_address(url: str) -> SplitResult:
     advice = "Use ws://127.0.0.1:PORT for an engine on this machine, or wss://HOST:PORT."
     try:
         parts = urlsplit(url)
+        # Both raise for a bad port or a bad IPv6 address.
         host, _ = parts.hostname, parts.port
     except ValueError:
         raise InvalidSetting(f"{url!r:.200} is not the address of an engine. {advice}") from None
+    # Addresses appear in status pages, logs and error messages.
     if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
         raise InvalidSetting(
             f"The address of an engine is shown and written down, so it may hold no secret. Set {REMOTE_TOKEN} instead."

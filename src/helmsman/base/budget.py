@@ -45,6 +45,7 @@ class Budget(Value, frozen=True, kw_only=True):
         Raises:
             InvalidSetting: The value is not a budget; the message names the file, the key and the allowed values.
         """
+        # Unknown keys are refused: a misspelt limit would otherwise mean no limit.
         checked = ConfigTable(table, "budget", path, KEYS)
         return cls(**{key: checked.get(key, _USD if key.endswith("_usd") else _tokens) for key in KEYS})
 
@@ -55,6 +56,7 @@ class Budget(Value, frozen=True, kw_only=True):
     def ignored(self, table: Any, path: Path) -> Iterator[str]:
         """Yield a sentence for each limit of a project's file that has no effect."""
         try:
+            # A bad project file must not stop the user's work; its limits simply do not count.
             asked = self.read(table, path)
         except InvalidSetting as error:
             yield f"[budget] of the project is ignored: {error.message}"
@@ -80,6 +82,7 @@ def _smaller(own: float | None, asked: float | None) -> float | None:
 
 
 def _tokens(value: Any) -> int:
+    # `true` is an integer in Python.
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MOST_TOKENS:
         raise ValueError(f"a whole number of tokens, from 1 to {_MOST_TOKENS}, or leave it out")
     return value

@@ -75,6 +75,7 @@ def current() -> CallerContext:
     if known is not None:
         return known
     try:
+        # A live view of the process's own environment, not a copy.
         return CallerContext(os.environ, Path.cwd())
     except FileNotFoundError:
         raise InvalidInput("The current directory no longer exists. Change to another one.") from None
@@ -95,6 +96,7 @@ def asking_client() -> McpClient | None:
 def umask_in(env: Mapping[str, str]) -> int:
     """Return the umask for a process started for the client with this environment; -1, as in `Popen`, for our own."""
     try:
+        # Whatever a client sends, only permission bits may change.
         return int(env[UMASK], 8) & 0o777
     except (KeyError, ValueError):
         return -1
@@ -108,6 +110,7 @@ def for_others(env: Mapping[str, str]) -> dict[str, str]:
 def expand_home(path: str | os.PathLike[str]) -> Path:
     """Return a path with `~` replaced by the client's home. One of a user who does not exist stays as it is."""
     home, path = environment().get("HOME"), os.fspath(path)
+    # Only the client's own home. `~name` is looked up below, in the account database.
     if home and (path == "~" or path.startswith("~/")):
         path = home + path[1:]
     return Path(os.path.expanduser(path))  # noqa: PTH111 - does not raise for a user that does not exist

@@ -39,9 +39,11 @@ class McpClient(Value, frozen=True):
         """Return whether this client is the one that owns something."""
         if owner.connection == HANDED:
             return self.name == owner.name
+        # Over HTTP all clients share one token, so only the name is left to compare.
         if HTTP in (self.connection, owner.connection):
             return self.connection == owner.connection and self.name == owner.name
         if self.connection == owner.connection:
             return True
+        # A restarted client has a new pipe. While the old process lives, it is another client of the same name.
         is_alike = (self.name, self.directory) == (owner.name, owner.directory)
         return is_alike and (owner.process is None or not owner.process.is_alive())

@@ -44,6 +44,7 @@ async def background_tasks() -> AsyncIterator[TaskGroup]:
     a caller can say `except StepFailed`. A failing background task still cancels the block and comes out as a group.
     """
     tasks = anyio.create_task_group()
+    # Entered by hand, since `async with` would wrap the block's exception into a group.
     await tasks.__aenter__()
     try:
         yield tasks
@@ -66,6 +67,7 @@ class _LoggingFailures:
         self._tasks.start_soon(self._run, function, arguments)
 
     async def start(self, function: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any) -> Any:
+        # Not logged: `start` raises in the caller until the task reports that it has started.
         return await self._tasks.start(function, *arguments)  # the caller receives the exception
 
     async def _run(self, function: Callable[..., Coroutine[Any, Any, Any]], arguments: tuple[Any, ...]) -> None:
@@ -104,6 +106,7 @@ class OnceEach(Generic[ValueT]):
     async def get(self, key: str, make: Callable[[], Awaitable[ValueT]]) -> ValueT:
         while key not in self._made:
             if key in self._making:
+                # If making it failed, one of the waiting callers tries next.
                 await self._making[key].wait()
                 continue
             done = self._making[key] = anyio.Event()
@@ -128,6 +131,7 @@ async def run_to_completion(
 
     async def run() -> None:
         try:
+            # Runs in the group, so a cancelled caller does not cancel it.
             made.append(await make())
         except Exception as error:  # noqa: BLE001 - raised where the caller waits
             errors.append(error)
@@ -143,6 +147,7 @@ async def run_to_completion(
     try:
         await done.wait()
     except BaseException:
+        # The result would leak: no other task knows of it.
         tasks.start_soon(clean_up)
         raise
     if errors:

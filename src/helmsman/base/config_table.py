@@ -25,6 +25,7 @@ class ConfigTable:
         self.content: Mapping[str, Any] = content
         self.path = path
         self._name = name
+        # A misspelt key would silently leave its default in force.
         for key in content:
             if key not in keys:
                 close = nearest(key, keys)
@@ -58,6 +59,7 @@ def number(least: float, most: float, allowed: str) -> Callable[[Any], float]:
     """Return a reader of numbers from `least` to `most`."""
 
     def read(value: Any) -> float:
+        # `true` is a number in Python.
         if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
             raise ValueError(allowed)
         return value

@@ -34,12 +34,15 @@ def read_value(key: str, value: Any) -> Any:
     if not isinstance(value, str):
         return value
     try:
+        # Parsed as the value of a key: TOML has no syntax for a value alone.
         read = tomllib.loads(f"value = {value.strip()}")
     except (ValueError, RecursionError):
         return value
     meant = read["value"]
+    # A newline in the text could add further keys.
     if read.keys() != {"value"} or not isinstance(meant, bool | int | float | str | list | dict):
         return value
+    # `inf` and `nan` are TOML, but not JSON, in which the value is sent.
     if isinstance(meant, float) and not math.isfinite(meant):
         return value
     only_texts = not _TEXTS_BY_NAME.isdisjoint(key_path(key)[-2:-1])
@@ -54,6 +57,7 @@ def key_path(key: str) -> list[str]:
         return key.split(".")  # a path without quotes, which is cut at its dots
     path = []
     while isinstance(found, dict):
+        # Several keys, from a newline in the text.
         if len(found) != 1:
             return key.split(".")
         ((name, found),) = found.items()
@@ -82,6 +86,7 @@ def over(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     Keys may be dotted, or tables; no key of the result is in another.
     """
     chosen = dict(_leaves(own))
+    # A default below or above a chosen key would come back through the merge.
     below = {key: value for key, value in _leaves(defaults) if not any(_overlap(key, other) for other in chosen)}
     return below | chosen
 
@@ -89,6 +94,7 @@ def over(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
 def _leaves(config: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in config.items():
         is_table = isinstance(value, Mapping) and value
+        # A name with a dot would not survive as part of a dotted key.
         if is_table and all(isinstance(name, str) and name and "." not in name for name in value):
             yield from _leaves(value, f"{before}{key}.")
         else:

@@ -41,8 +41,10 @@ def replace_file(
     Raises:
         OSError: It cannot be written.
     """
+    # A random name, since several processes may replace the same file.
     temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
     data = content.encode("utf-8") if isinstance(content, str) else content
+    # `O_EXCL` refuses a link that another process has put there.
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     descriptor = os.open(temporary, flags, 0o666 if mode is None else 0o600)
     try:
@@ -50,6 +52,7 @@ def replace_file(
             file.write(data)
             if durable:
                 file.flush()
+                # Before the rename: after a crash the name could otherwise lead to an empty file.
                 os.fsync(file.fileno())
         if mode is not None:
             temporary.chmod(mode)
@@ -72,6 +75,7 @@ def create_once(path: Path, content: str) -> str:
     """
     if not (known := _text_of(path)):
         with file_lock(path.with_name(f"{path.name}.lock"), timeout=_CREATE_SECONDS):
+            # Another process may have created it while this one waited for the lock.
             if not (known := _text_of(path)):
                 replace_file(path, known := content)
     return known
@@ -131,6 +135,7 @@ def release_lock(held: int) -> None:
 
 def _try_lock(descriptor: int) -> bool:
     try:
+        # Windows locks one byte; POSIX locks the open file, so the lock ends with the process.
         if sys.platform == "win32":
             import msvcrt
 
@@ -178,7 +183,7 @@ def changed_at(path: Path) -> datetime:
 
 
 def file_identity(path: Path) -> tuple[int, int] | None:
-    """Return the device and inode of a file or directory, or, or None."""
+    """Return the device and inode of a file or directory; None if it does not exist."""
     try:
         status = path.stat()
     except OSError:
@@ -190,6 +195,7 @@ def is_inside(path: str | os.PathLike[str], roots: Sequence[Path]) -> bool:
     """Return whether it is one of these directories or in one of them. The roots have their links resolved already."""
     place = Path(path)
     try:
+        # Links count by their targets, so a link inside a root cannot lead outside.
         resolved = place.resolve()
     except (OSError, RuntimeError, ValueError):  # a loop of links, or no path at all
         return False
@@ -231,9 +237,11 @@ def put_file(root: Path, path: PurePath, version: Path, *, beside: str, like: Pa
     """
     with _opened(root, path.parent, like) as folders:
         at = folders[-1]
+        # Left by a call that was killed.
         with suppress(FileNotFoundError):
             os.unlink(beside, dir_fd=at)
         _copy(version, beside, at)
+        # A directory at the path of the file is replaced only if it is empty.
         if stat.S_ISDIR(_mode(path.name, at)):
             _remove_empty(path.name, at)
         os.replace(beside, path.name, src_dir_fd=at, dst_dir_fd=at)
@@ -253,6 +261,7 @@ def remove_file(root: Path, path: PurePath) -> None:
             try:
                 os.rmdir(name, dir_fd=above)
             except OSError:
+                # Not empty, and so are none of its parents.
                 return
 
 
@@ -266,6 +275,7 @@ def _opened(root: Path, inside: PurePath, like: Path | None = None) -> Iterator[
             stack.callback(os.close, folder)
             folders.append(folder)
 
+        # The root itself may be reached through a link; everything below may not.
         step(os.open(root, _FOLDER & ~os.O_NOFOLLOW))
         for name in inside.parts:
             like = None if like is None else like / name
@@ -276,6 +286,7 @@ def _opened(root: Path, inside: PurePath, like: Path | None = None) -> Iterator[
                     raise
                 os.mkdir(name, dir_fd=folders[-1])
                 step(os.open(name, _FOLDER, dir_fd=folders[-1]))
+                # Set on the open directory, so that the umask does not matter.
                 if like.is_dir():
                     os.fchmod(folders[-1], stat.S_IMODE(like.stat().st_mode))
             except OSError as error:
@@ -290,6 +301,7 @@ def _copy(version: Path, name: str, at: int) -> None:
     new = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=at)
     with version.open("rb") as source, os.fdopen(new, "wb") as copy:
         shutil.copyfileobj(source, copy)
+        # Before the times are set: a later write would change them again.
         copy.flush()
         about = os.fstat(source.fileno())
         os.fchmod(copy.fileno(), stat.S_IMODE(about.st_mode))
@@ -340,7 +352,7 @@ class DirectoryIdentity(NamedTuple):
 
     @classmethod
     def at(cls, path: Path | None) -> DirectoryIdentity | None:
-        """Return the identity of the directory at a path, or, or None."""
+        """Return the identity of the directory at a path; None if it does not exist."""
         if path is not None:
             with suppress(OSError):
                 status = path.stat()
@@ -372,6 +384,7 @@ def refuse_moved(whose: str, paths: Iterable[Path]) -> None:
         InvalidInput: One leads elsewhere now.
     """
     for path in paths:
+        # Compared as text: a stored directory has its links resolved.
         real = Path(os.path.realpath(path))
         if real != path:
             raise InvalidInput(
@@ -400,5 +413,6 @@ def clear_abandoned(place: Path) -> None:
     """Remove those of processes that are gone. Blocks."""
     for folder in place.glob(f"{_PREFIX}*"):
         found = re.match(r"\d+", folder.name.removeprefix(_PREFIX))
+        # The pid may have been reused by now. Then the directory stays until that process ends, too.
         if found and running_process(int(found[0])) is None:
             shutil.rmtree(folder, ignore_errors=True)

@@ -33,11 +33,13 @@ def integer(value: object) -> int | None:
 
 def count(value: object) -> int:
     """Return a token count. Never negative, so that it cannot offset others, and never too large for a database."""
+    # A damaged or hostile count must neither lower a sum nor overflow the database.
     return min(max(0, integer(value) or 0), _MOST)
 
 
 def amount(value: object) -> float | None:
     """Return a number that can be an amount of money."""
+    # Excludes infinity and NaN as well, which compare false.
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _ABSURD:
         return None
     return float(value)

@@ -136,7 +136,9 @@ class Peer:
         self._waiters: dict[RequestId, Waiter] = {}
         self._unanswered: set[RequestId] = set()
         self._resumed = transport.resumed
+        # Continue after the requests of earlier owners, so that no id comes twice.
         self._next_id = 0 if self._resumed is None else self._resumed.requests
+        # Unbounded, so that sending never blocks the reader.
         self._outbox, self._outgoing = anyio.create_memory_object_stream[_Outgoing](math.inf)
         self._closed: HelmsmanError | None = None
         self._running = anyio.CancelScope()
@@ -180,6 +182,7 @@ class Peer:
             EngineTimeout: No answer in time. A late one is dropped.
             EngineLost: The other side is gone, or goes while we wait.
         """
+        # Before sending: the answer may arrive while the caller is still suspended.
         waiter = self.expect(self.new_id() if request_id is None else request_id, method)
         waiter.on_answer = on_answer
         try:
@@ -198,8 +201,10 @@ class Peer:
         """Wait for an answer; see `request`."""
         try:
             with anyio.move_on_after(timeout):
+                # A late answer finds no waiter, and is dropped.
                 await waiter.done.wait()
         finally:
+            # Also when cancelled, or waiters would pile up.
             self._waiters.pop(waiter.id, None)
         if waiter.error is not None:
             raise waiter.error.again()
@@ -240,6 +245,7 @@ class Peer:
             raise self._closed.again()
         try:
             text = json.dumps({**self._envelope, **message}, ensure_ascii=False, separators=(",", ":"))
+            # Half of a surrogate pair passes `json.dumps`, but cannot be encoded.
             text.encode()
         except (TypeError, ValueError, RecursionError) as error:
             # Raised here, where the caller gets the error, and not in the writer, where it would end the conversation.
@@ -262,9 +268,11 @@ class Peer:
                     try:
                         async for messages in self._transport.messages():
                             self._receive_all(messages)
+                        # Asked after the output has ended, when the exit code is known.
                         reason = await self._transport.loss()
                     except EngineProtocolError as error:
                         reason = error
+                    # Only the writer is left, and the other side is gone.
                     tasks.cancel_scope.cancel()
         finally:
             self._close(reason)
@@ -286,11 +294,13 @@ class Peer:
 
     def _close(self, reason: HelmsmanError) -> None:
         if self._closed is not None:
+            # The first reason counts; losing the transport often follows a protocol error.
             return
         self._closed = reason
         self._outbox.close()
         self._outgoing.close()
         self._unanswered.clear()
+        # Taken out first: a waiter that wakes may send another request.
         waiters, self._waiters = self._waiters, {}
         for waiter in waiters.values():
             waiter.error = reason
@@ -300,6 +310,7 @@ class Peer:
     # --- receiving ---------------------------------------------------------------------------------------------------
 
     def _receive_all(self, raw: Sequence[bytes | str]) -> None:
+        # A reader that is behind parses and joins in bulk, or it would never catch up.
         together = _parsed_together(raw) if len(raw) >= _MANY else None
         if together is None:
             for index, one in enumerate(raw):
@@ -315,6 +326,7 @@ class Peer:
 
     def _receive(self, raw: bytes | str) -> None:
         try:
+            # Bytes that are not UTF-8 are no JSON, and are skipped as well.
             message = json.loads(raw if isinstance(raw, str) else raw.decode())
         except (ValueError, RecursionError):
             log.warning("skipped a message from %s that is not JSON: %.200r", self._other, raw)
@@ -330,6 +342,7 @@ class Peer:
         if isinstance(method, str):
             params = message.get("params")
             params = params if isinstance(params, dict) else {}
+            # Codex numbers its requests from 0, so compare with None.
             if request_id is None:
                 self._guarded(method, self._on_notification, method, params)
             elif isinstance(request_id, int | str):
@@ -341,6 +354,7 @@ class Peer:
     def _receive_request(self, request: IncomingRequest) -> None:
         if not request.was_answered:
             self._unanswered.add(request.id)
+        # A handler that fails has not answered, so the request is refused below.
         if not self._guarded(request.method, self._on_request, request):
             self.refuse(request.id, f"Helmsman does not answer {request.method}")
 
@@ -353,6 +367,7 @@ class Peer:
             waiter.error = _refusal(self._other, waiter.method, error)
         else:
             waiter.result = message.get("result")
+            # Before the waiter wakes, and before any later message is handled.
             self._guarded(waiter.method, waiter.on_answer, waiter.result)
         waiter.done.set()
 
@@ -372,6 +387,7 @@ def _parsed_together(raw: Sequence[bytes | str]) -> list[Message] | None:
         messages = from_json(b"[%s]" % b",".join(one.encode() if isinstance(one, str) else one for one in raw))
     except (ValueError, RecursionError):
         return None
+    # An element with two JSON values would shift all that follow.
     if len(messages) != len(raw) or not all(isinstance(message, dict) for message in messages):
         return None
     return list(messages)

@@ -30,6 +30,7 @@ class LineFramer:
         self._size += len(head)
         if self._size > self._limit:
             self._parts.clear()
+            # The rest of the line is skipped up to its end.
             if not self._drops_long:
                 from helmsman.errors import EngineProtocolError  # only here: a supervisor imports little
 
@@ -43,5 +44,6 @@ class LineFramer:
             return []
         lines = [b"".join(self._parts), *rest.split(b"\n")]
         tail = lines.pop()
+        # The last piece has no newline yet.
         self._parts, self._size = [tail], len(tail)
         return [line for line in lines if line.strip()]

@@ -52,10 +52,12 @@ class MountPoints:
 
     def expect(self, name: str, paths: Iterable[Path]) -> None:
         """Record a sandbox that is about to start: it creates those of these directories that do not exist."""
+        # The directory itself does not exist yet, so only its parent is resolved.
         named = [str(path.parent.resolve() / path.name) for path in paths]  # as the kernel writes the path of a mount
         self._place.mkdir(mode=0o700, exist_ok=True)
         with file_lock(self._place / _LOCK, timeout=_LOCK_SECONDS):
             others = frozenset[str]().union(*(expected.paths for expected in self._read()))
+            # A directory that another sandbox creates exists only as long as that one runs.
             made = [path for path in named if path in others or not os.path.lexists(path)]
             replace_file(self._place / name, json.dumps([Process.me(), made]), durable=False)
 
@@ -79,12 +81,16 @@ class MountPoints:
         with file_lock(self._place / _LOCK, timeout=_LOCK_SECONDS):
             found, me = self._read(), Process.me()
             over = [
-                one for one in found if (one.file.name in ended and one.starter == me) or not one.starter.is_alive()
+                # A sandbox of the same name may belong to another hub, and still run.
+                one
+                for one in found
+                if (one.file.name in ended and one.starter == me) or not one.starter.is_alive()
             ]
             in_use = frozenset[str]().union(*(one.paths for one in found if one not in over))
             left = [path for one in over for path in one.paths if path not in in_use and os.path.lexists(path)]
             mounted = _mounted_among(left)
             for path in left:
+                # Removing a directory with a mount would unmount it inside a sandbox.
                 if path not in mounted:
                     with suppress(OSError):  # not empty: the user has put files into it
                         os.rmdir(path)  # noqa: PTH106 - also of a path that is no text
@@ -112,6 +118,7 @@ def _mounted_among(paths: Iterable[str]) -> frozenset[str]:
     for pid in all_pids() if wanted else ():
         with suppress(OSError):  # it has ended, or belongs to another user
             for line in read_proc(f"/proc/{pid}/mountinfo").splitlines():
+                # The fifth field is the mount point, with blanks in octal.
                 place = _ESCAPED.sub(lambda found: bytes([int(found[1], 8)]), line.split(b" ", 5)[4])
                 if place in wanted:
                     seen.add(wanted[place])

@@ -40,6 +40,7 @@ def can_tell_sandboxed() -> bool:
 
 def belongs_to_other(connection: socket.socket) -> bool:
     """Return whether the peer is another user's; False where the system does not tell."""
+    # macOS has no such option; the permissions of the directory exclude other users there.
     if not hasattr(socket, "SO_PEERCRED"):
         return False
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
@@ -61,11 +62,14 @@ def why_refused(connection: socket.socket, also: Callable[[int], str | None] = l
         )
         if uid != os.geteuid():
             return "it belongs to another user"
+        # The kernel reports 0 for a process in a namespace that is not visible here.
         if pid <= 0:
             return "it is in a namespace that is not seen from here"
+        # A handle first: while it is open, the pid names the peer.
         process = _process(connection, pid)
         try:
             reason = _why_sandboxed(pid) or also(pid)
+            # The handle becomes readable when the process ends. Its pid may be another's from then on.
             return reason or ("it has ended" if select.select([process], [], [], 0)[0] else None)
         finally:
             os.close(process)
@@ -81,6 +85,7 @@ def _process(connection: socket.socket, pid: int) -> int:
 
 
 def _why_sandboxed(pid: int) -> str | None:
+    # Inside a container both may be restricted, so compare with this process.
     if any(their > our for our, their in zip(_confinement("self"), _confinement(str(pid)), strict=True)):
         return "it runs in a sandbox"
     if Path(f"/proc/{pid}/ns/pid").readlink() != Path("/proc/self/ns/pid").readlink():

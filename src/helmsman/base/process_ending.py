@@ -47,6 +47,7 @@ def send_signal(process: Process, number: int) -> None:
     with suppress(OSError):
         descriptor = os.pidfd_open(process.pid)
         try:
+            # Checked after the handle was opened: from here on the pid cannot be reused.
             if process.is_alive():
                 signal.pidfd_send_signal(descriptor, number)
         finally:
@@ -79,8 +80,10 @@ def end_processes(
         check.
     """
     began = time.monotonic()
+    # Pid 1 of a namespace ignores SIGTERM, and its end would end all others without a chance to clean up.
     asked = set() if namespace is None else {namespace}  # that is never asked to end
     while True:
+        # Anew in each round, since processes start others while they end.
         left = _but_ourselves(find())
         passed = time.monotonic() - began
         if not left and namespace is not None:
@@ -90,6 +93,7 @@ def end_processes(
         if passed < patience:
             pass
         elif passed < patience + grace:
+            # It may be the `rm` that removes a lock of the process that was asked to end.
             fresh = {process for process in left - asked if not _is_started_by(process, asked)}
             signal_all(fresh, signal.SIGTERM)
             asked |= fresh
@@ -111,6 +115,7 @@ def end_group(group: int, reap: Callable[[], object] = lambda: None) -> None:
         os.killpg(group, signal.SIGTERM)
         while time.monotonic() < deadline:
             reap()
+            # Raises when nothing of the group is left.
             os.killpg(group, 0)
             time.sleep(_POLL)
         os.killpg(group, KILL)
@@ -129,6 +134,7 @@ def _but_ourselves(found: Collection[Process]) -> frozenset[Process]:
     """
     if not found:
         return frozenset()
+    # Never the first process of the system, and never an ancestor of this one.
     ourselves = {0, 1} | parents_of(os.getpid())
     return frozenset(process for process in found if process.pid not in ourselves)
 
@@ -144,12 +150,14 @@ def _kill(
     inits = {init for process in left if (init := namespace_init(process)) is not None}
     prevented: set[Process] = set()
     with ExitStack() as stopped:
+        # Stop all namespaces before listing: a process that forks all the time would outrun the list.
         for init in inits | ({namespace} if namespace is not None else set()):
             if not stopped.enter_context(stopped_namespace(init)) and init == namespace:
                 prevented.add(init)
         left = _but_ourselves(find())
         pids = {process.pid for process in left}
         for group, members in process_groups().items() if left else ():
+            # Only groups of which every member is to end.
             if group > 1 and members <= pids:  # also reaches what the members fork at this moment
                 with suppress(OSError):
                     os.killpg(group, KILL)
@@ -161,6 +169,7 @@ def namespace_init(process: Process) -> Process | None:
     """Return pid 1 of a process's outermost PID namespace, or None if it shares ours."""
     with suppress(OSError):
         ours, pid, found = _pid_namespace("self"), process.pid, None
+        # Upwards, until the parent is in this namespace: that process is pid 1 of the outermost one.
         while pid > 1 and _pid_namespace(pid) != ours:
             found, pid = running_process(pid), parent_of(pid) or 0
         return found
@@ -186,6 +195,7 @@ def stopped_namespace(init: Process) -> Iterator[bool]:
         namespace, ours = _pid_namespace(init.pid), _pid_namespace("self")
     except OSError:
         namespace = ours = (0, 0)
+    # Nothing to join: the lists above reach all processes.
     if namespace == ours or not init.is_alive():
         yield True
         return
@@ -195,6 +205,7 @@ def stopped_namespace(init: Process) -> Iterator[bool]:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            # A Ctrl-C must not end the helper, or the stopped processes would stay stopped.
             start_new_session=True,
         )
     except OSError:
@@ -219,4 +230,5 @@ def _has_stopped(helper: subprocess.Popen[bytes]) -> bool:
     assert helper.stdout is not None
     if not select.select([helper.stdout], [], [], _HELPER_SECONDS)[0]:
         return False  # its child was stopped
+    # Other failures, such as a kernel that forbids it, must not hold up the end.
     return helper.stdout.read(1) == b"." or helper.wait() != CHILD_WAS_KILLED

@@ -74,6 +74,7 @@ def started_now() -> str | None:
     if sys.platform != "linux" or not _has_proc():
         return None
     moment = f"{_boot_id()}:{time.clock_gettime_ns(time.CLOCK_BOOTTIME) * _TICKS // 10**9}"
+    # A container may have its own time namespace; then the values cannot be compared.
     return moment if started_before(Process.me(), moment) else None  # otherwise /proc uses another clock
 
 
@@ -95,6 +96,7 @@ def descendants(root: Process) -> frozenset[Process]:
         return frozenset()
     children: dict[int, list[Process]] = {}
     running = list(_running())
+    # Ended, or its pid belongs to another process.
     if root not in {process for process, _ in running}:
         return frozenset()
     known = {0, *(process.pid for process, _ in running)}
@@ -104,6 +106,7 @@ def descendants(root: Process) -> frozenset[Process]:
         children.setdefault(now, []).append(process)
     found: list[Process] = []
     parents = [root.pid]
+    # The list grows while it is read, so all generations are found.
     for parent in parents:
         found += children.get(parent, [])
         parents += [process.pid for process in children.get(parent, [])]
@@ -115,6 +118,7 @@ def with_variable(name: str, value: str) -> frozenset[Process]:
     mark, found = f"{name}={value}".encode(), set[Process]()
     for pid in all_pids():
         with suppress(OSError):  # it has ended, or belongs to another user
+            # A process may change its environment, but not the copy that it was started with.
             if mark in read_proc(f"/proc/{pid}/environ").split(b"\0"):
                 found |= {process for process, _ in _read_stat(pid)}
     return frozenset(found)
@@ -132,6 +136,7 @@ def parents_of(pid: int) -> frozenset[int]:
     """Return a process, its parent, the parent of that, and so on, as pids."""
     parents = None if _has_proc() else {process.pid: parent for process, parent in from_ps("-A")}
     line = [pid]
+    # A pid may be reused while this runs, and close a circle.
     while (parent := parent_of(line[-1]) if parents is None else parents.get(line[-1])) and parent not in line:
         line.append(parent)
     return frozenset(line)
@@ -148,6 +153,7 @@ def process_groups() -> dict[int, set[int]]:
     """Return the pids of all running processes by their process group; empty where there is no /proc."""
     groups: dict[int, set[int]] = {}
     for pid in all_pids():
+        # Processes end while they are listed.
         with suppress(OSError):
             fields = _stat_fields(pid)
             if not _has_ended(fields):
@@ -207,11 +213,13 @@ def _read_stat(pid: int) -> Iterator[tuple[Process, int]]:
 
 def _has_ended(fields: list[str]) -> bool:
     """Return whether a process has ended. If only its first thread has ended, its state looks the same."""
+    # A first thread that has exited looks like a zombie while others run.
     return fields[_STATE] in _ENDED_STATES and int(fields[_THREADS]) <= 1
 
 
 def _stat_fields(pid: int) -> list[str]:
     """Return the fields of /proc/PID/stat from the state on: pid (name) state ppid …, and the name may contain anything."""
+    # The name is in parentheses and may itself contain some.
     return read_proc(f"/proc/{pid}/stat").decode("utf-8", "replace").rpartition(")")[2].split()
 
 
@@ -221,10 +229,12 @@ def read_proc(path: str) -> bytes:
     Raises:
         OSError: It does not exist, or belongs to another PID namespace.
     """
+    # Numbers of another namespace name other processes.
     if not _is_own_proc(os.getpid()):
         raise FileNotFoundError(path)
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
+        # Files of /proc have no size.
         parts: list[bytes] = []
         while part := os.read(file, _READ_BYTES):
             parts.append(part)
@@ -251,6 +261,7 @@ def from_ps(*which: str) -> Iterator[tuple[Process, int]]:
     with suppress(OSError, subprocess.SubprocessError):
         listing = subprocess.run(
             [_PS, *which, "-o", "pid=,ppid=,state=,lstart="],
+            # Dates depend on language and time zone, and are compared as text.
             env={**os.environ, "LC_ALL": "C", "TZ": "UTC"},
             capture_output=True,
             encoding="utf-8",
@@ -262,4 +273,5 @@ def from_ps(*which: str) -> Iterator[tuple[Process, int]]:
         for line in listing.stdout.splitlines():
             pid, parent, state, started = line.split(maxsplit=3)
             if not state.startswith(_ENDED_STATES):
+                # `ps` pads days of one digit.
                 yield Process(int(pid), " ".join(started.split())), int(parent)

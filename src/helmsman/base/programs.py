@@ -60,6 +60,7 @@ def find_program(name: str, env: Mapping[str, str] | None = None, *, is_agent: b
     key = (name, used.get("PATH", os.defpath), home_directory(used))
     places = Places.of(used, is_agent=is_agent)
     known = _FOUND.get(key)
+    # Checked again on every use, since a session may have been opened around it since.
     if known is not None and os.access(known, os.X_OK) and places.reason_against(known) is None:
         return known
     refused: tuple[str, str] | None = None
@@ -72,6 +73,7 @@ def find_program(name: str, env: Mapping[str, str] | None = None, *, is_agent: b
             if reason is None:
                 _FOUND[key] = found
                 return found
+            # The first refusal is reported: later entries would not have been used.
             refused = refused or (path, reason)
     if refused is not None:
         _refuse(name, *refused)
@@ -110,6 +112,7 @@ def check_program_words(command: str, env: Mapping[str, str] | None = None) -> N
     Raises:
         ProgramRefused: It does.
     """
+    # Variables before the program, as in `LESS=-R less`.
     words = (word for word in command.split() if "=" not in word)
     program = next(words, "").strip("\"'")
     if "/" not in program:
@@ -156,7 +159,9 @@ def with_interpreter(path: str, env: Mapping[str, str] | None = None) -> list[st
     words = os.fsdecode(first).split()
     if not words or words[0] not in ("#!/usr/bin/env", "#!/bin/env"):
         return [path]
+    # `env -S` splits the rest of the line into words.
     asked = [word for word in words[1:] if word != "-S"]
+    # Other options of `env` change the environment; such a script is started as it is.
     if not asked or "=" in asked[0] or asked[0].startswith("-"):
         return [path]
     found = find_program(asked[0], env)
@@ -169,6 +174,7 @@ def safe_path(env: Mapping[str, str] | None = None) -> str:
     places = Places.of(used)
     key = (used.get("PATH", os.defpath), home_directory(used), places.roots)
     at, known = _SAFE_PATHS.get(key, (-_CHECKED_SECONDS, ""))
+    # Not kept for ever: a repository may be made around an entry.
     if time.monotonic() - at < _CHECKED_SECONDS:
         return known
     kept = (os.path.realpath(entry) for entry in key[0].split(os.pathsep) if not places.reason_against_entry(entry))
@@ -212,12 +218,14 @@ def remember_writable(state_dir: str | os.PathLike[str], roots: Iterable[str | o
     Return the real paths of those that were not known. Without a place for the record, only this process knows them.
     """
     file = os.path.join(state_dir, ROOTS_FILE)  # noqa: PTH118
+    # All state directories that this process has seen count.
     _FILES.add(file)
     known = _roots_in(file) | _UNRECORDED
     fresh = [real for real in dict.fromkeys(map(os.path.realpath, roots)) if real not in known]
     if not fresh:
         return []
     try:
+        # Separators on both sides, since a killed process may have left half an entry.
         _append(file, os.fsencode("".join(f"\0{real}\0" for real in fresh)))  # the last one may have been cut
     except OSError as error:
         import logging  # a full disk is rare
@@ -232,6 +240,7 @@ def remember_writable(state_dir: str | os.PathLike[str], roots: Iterable[str | o
 def _append(file: str, lines: bytes) -> None:
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0), 0o600)
     try:
+        # One write, so that lines of several processes do not mix.
         if os.write(descriptor, lines) != len(lines):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), file)
     finally:
@@ -251,10 +260,12 @@ class Places:
     def of(cls, env: Mapping[str, str], *, is_agent: bool = False) -> Places:
         """Return the places for a user by their environment. For an agent, roots around the home do not count."""
         named = env.get("HELMSMAN_STATE_DIR", "")
+        # The record of a state directory counts even if this process does not use it.
         usual = named if os.path.isabs(named) else usual_state_directory(env)  # noqa: PTH117
         files = _FILES | {os.path.join(usual, ROOTS_FILE)}  # noqa: PTH118
         home = home_directory(env)
         roots: frozenset[str] = frozenset(_UNRECORDED).union(*map(_roots_in, files))
+        # Agents are installed in the home, so a session in it must not exclude them.
         return cls(home, roots.difference(upwards(os.path.realpath(home))) if is_agent else roots)
 
     def reason_against_entry(self, entry: str) -> str | None:
@@ -268,6 +279,7 @@ class Places:
 
     def reason_against(self, path: str) -> str | None:
         """Return why a program may not be started, as a clause; None if it may. Every link on its path counts."""
+        # Each link on the way could be replaced, not only the file itself.
         for place in _links_and_target(path):
             if os.path.basename(place) in _CHOOSERS:  # noqa: PTH119
                 return _IS_SHIM
@@ -290,6 +302,7 @@ class Places:
 
     def _reason_of_roots(self, path: str) -> str | None:
         for place in upwards(path):
+            # A root-owned directory inside a root cannot be changed by a session of this user.
             if place in self.roots and _can_change(path, place):
                 return f"sessions may write in {place}"
         return None
@@ -330,9 +343,11 @@ def _roots_in(file: str) -> frozenset[str]:
         status = os.stat(file)  # noqa: PTH116
         identity = (status.st_ino, status.st_size, status.st_mtime_ns)
         known, roots = _ROOTS.get(file, (None, frozenset[str]()))
+        # The file only grows, so size and time tell a change.
         if known != identity:
             with open(file, "rb") as opened:  # noqa: PTH123
                 lines = os.fsdecode(opened.read()).split("\0")
+            # Half an entry, from a full disk, is no absolute path.
             roots = frozenset(line for line in lines if line.startswith("/") and not _is_everything(line))
             _ROOTS[file] = (identity, roots)
     except OSError:
@@ -355,6 +370,7 @@ def _links_and_target(path: str) -> Iterator[str]:
     if os.name != "posix":
         yield os.path.realpath(path)
         return
+    # Walked by hand: `realpath` does not tell the links on the way.
     rest, place, followed = path.split("/")[1:], "/", 0
     while rest:
         name = rest.pop(0)
@@ -371,6 +387,7 @@ def _links_and_target(path: str) -> Iterator[str]:
             continue
         yield here
         followed += 1
+        # As the kernel does; a circle of links has no target.
         if followed > _MOST_LINKS:
             break
         rest[:0] = target.split("/")
@@ -382,6 +399,7 @@ def _can_change(path: str, place: str) -> bool:
     """Return whether a process of this user could replace a path at or below a place."""
     for one in upwards(path):
         try:
+            # The link itself matters, not its target.
             status = os.lstat(one)
         except OSError:
             return True
@@ -405,6 +423,7 @@ def _reason_of_others(path: str, *, is_place: bool = False) -> str | None:
             return f"{one} belongs to another user"
         if stat.S_ISLNK(status.st_mode):
             continue
+        # In a sticky directory other users cannot replace entries that are not theirs.
         is_sticky = bool(status.st_mode & stat.S_ISVTX) and not (is_place and one == path)
         if status.st_mode & stat.S_IWOTH and not is_sticky:
             return f"other users can write {one}"
@@ -421,10 +440,12 @@ def _owners() -> frozenset[int]:
     """Return who may own a program: root and this user. Without a root, as in a sandbox, root's files are `nobody`'s."""
     global _OWNERS
     if _OWNERS is None:
+        # The owner can always change permissions.
         owners = {0, _user()}
         with suppress(OSError, ValueError):
             with open("/proc/self/uid_map", "rb") as opened:  # noqa: PTH123
                 mapped = [line.split() for line in opened]
+            # In a user namespace without root, files of root appear as the overflow user's.
             if not any(int(first) == 0 for first, *_ in mapped):
                 with open("/proc/sys/kernel/overflowuid", "rb") as opened:  # noqa: PTH123
                     owners.add(int(opened.read()))
@@ -446,6 +467,7 @@ def _is_own_group(group: int) -> bool:
         user, found = pwd.getpwuid(os.geteuid()), grp.getgrgid(group)
     except KeyError:
         return False
+    # A primary group is not listed among its members, so compare the name as well.
     return found.gr_name == user.pw_name and set(found.gr_mem) <= {user.pw_name, "root"}
 
 

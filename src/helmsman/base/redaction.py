@@ -35,6 +35,7 @@ def redact(text: str) -> str:
     if text in _CLEAN:
         return text
     clean = text if _HARMLESS.fullmatch(text) else _redact(text)
+    # Long texts are rarely repeated, and would fill the memory.
     if clean == text and len(text) <= _CLEAN_CHARS:
         if len(_CLEAN) >= _MOST_CLEAN:
             _CLEAN.clear()
@@ -61,6 +62,7 @@ def _redact(text: str) -> str:
         text = _HEADER.sub(rf"\g<name>{REDACTED}", text)
     if "bearer" in folded or "basic" in folded:
         text = _BEARER.sub(rf"\g<scheme>{REDACTED}", text)  # before `token: Bearer …` loses the word that gives it away
+    # The exact pattern is slow, and most texts with such a word only mention it.
     if any(word in folded for word in _IN_SECRET_NAMES) and _may_assign(folded):
         text = _redact_assignments(text)
     if "?" in folded or "&" in folded:
@@ -69,6 +71,7 @@ def _redact(text: str) -> str:
         text = _URL_PASSWORD.sub(rf"\g<before>{REDACTED}@", text)
     if any(place in folded for place in _IN_WEBHOOKS):
         text = _WEBHOOK.sub(rf"\g<before>{REDACTED}", text)
+    # The pattern has many branches, so try it on long words alone first.
     if _TOKEN.search(" ".join(_LONG_WORDS.findall(text))):
         text = _TOKEN.sub(REDACTED, text)
     return text
@@ -131,6 +134,7 @@ def _redact_value(value: Any, inside: tuple[int, ...]) -> Any:
     if value is None or type(value) in _PLAIN:  # checked first: `isinstance` with an abstract class is slow
         return value
     if isinstance(value, bytes):
+        # Bytes that are not text must come back unchanged.
         return redact(value.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
     if not isinstance(value, _CONTAINERS):
         return value
@@ -138,6 +142,7 @@ def _redact_value(value: Any, inside: tuple[int, ...]) -> Any:
         return REDACTED
     inside = (*inside, id(value))
     if isinstance(value, Mapping):
+        # Kubernetes and others write name and value as two fields.
         named = next((value[key] for key in _NAMES_OF_NAMES if isinstance(value.get(key), str)), "")
         return {
             _redact_value(key, inside): REDACTED
@@ -156,6 +161,7 @@ def _without_arguments(value: list[Any] | tuple[Any, ...] | set[Any] | frozenset
     if not isinstance(value, list | tuple) or not any(isinstance(item, str) for item in value):
         return value
     words = list(value)
+    # By the options of known programs first, then by the names of options.
     for number, start, stop in secret_words([item if isinstance(item, str) else "" for item in words]):
         words[number] = words[number][:start] + REDACTED + words[number][stop:]
     for number, word in enumerate(words[:-1]):
@@ -183,6 +189,7 @@ class RedactingFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         try:
             message = record.getMessage()
+        # A wrong number of arguments must not lose the record.
         except Exception:  # noqa: BLE001 - logging would print the arguments as they are, secrets included
             message = f"{record.msg} {record.args}"
         record.msg, record.args = redact(message), None
@@ -192,6 +199,7 @@ class RedactingFilter(logging.Filter):
             record.exc_info = None
         record.exc_text = record.exc_text and redact(record.exc_text)
         record.stack_info = record.stack_info and redact(record.stack_info)
+        # Extra fields are printed by JSON formatters.
         added = {name: value for name, value in record.__dict__.items() if name not in _RECORD_FIELDS}
         record.__dict__.update(redact_value(added))
         return True
@@ -237,12 +245,14 @@ def is_secret_name(name: str) -> bool:
 
     `OPENAI_API_KEY`, `clientSecret`, `x-auth-token`, `PGPASSWORD`.
     """
+    # Names end with the telling word, and a hostile name may be long.
     return _is_secret_name(name[-100:])
 
 
 @functools.lru_cache(1000)  # of the names in what Helmsman itself writes down there are few
 def _is_secret_name(name: str) -> bool:
     words = [word.lower() for word in _WORD.findall(name)]
+    # Suffixes such as `_2` or `_BASE` do not make it harmless.
     while len(words) > 1 and _STILL_SECRET.fullmatch(words[-1]):
         words.pop()
     if not words:
@@ -297,6 +307,7 @@ def _redact_assignments(text: str) -> str:
     named = ""
     while match := _NAME_BEFORE_VALUE.search(text, position):
         end = match.end()
+        # The name stays, so that a reader sees which value is missing.
         pieces.append(text[position:end])
         name = match["option"] or match["variable"] or match["name"]
         inner = _NAME_BEFORE_VALUE.match(text, end) if match[0][-1] in " \t" else None
@@ -307,6 +318,7 @@ def _redact_assignments(text: str) -> str:
         secret = _is_secret_option(name) if match["option"] else is_secret_name(name)
         if secret and (inner is None or not is_secret_name(inner["option"] or inner["name"] or "")):
             # else what follows is another name (`token: password: "…"`), and the secret is its value
+            # A shell ends the value of a variable at a blank; elsewhere punctuation may end it.
             grammar = _ENV_VALUE if name.isupper() and match[0].endswith("=") else _VALUE
             if value := grammar.match(text, end):
                 pieces.append(_quoted_like(value[0]))
@@ -500,6 +512,7 @@ def secret_spans(text: str) -> Iterator[tuple[int, int]]:
     while found:
         following = _PROGRAM.search(text, found.end())
         for start, stop in _of_one_program(text, found, following.start() if following else len(text)):
+            # Programs may overlap: one command can be quoted inside another.
             if stop > done:
                 yield max(start, done), stop
                 done = stop
@@ -517,6 +530,7 @@ def _of_one_program(text: str, program: re.Match[str], end: int) -> Iterator[tup
         if kind is None or kind in ("gap", "other"):
             continue
         begin = token.start(kind)
+        # A quote in the middle of a word continues it.
         glued = token.start() > first and text[token.start() - 1] not in _BETWEEN_WORDS
         spans = reader.read(token[kind], glued=glued)
         if kind != "redacted":
@@ -562,6 +576,7 @@ class _Reader:
             part, self._waiting = self._waiting, None
             return self._value(word, 0, part)
         name = word.rpartition("/")[2]
+        # A program's name begins anew: `a | curl …` has two programs.
         if not glued and name in _PROGRAMS:
             self._rules, self._said = _PROGRAMS[name], set()
             return []
@@ -593,11 +608,13 @@ class _Reader:
 
     def _value(self, word: str, begin: int, part: _Part) -> list[tuple[int, int]]:
         self._waiting = None
+        # A file or a variable is named, not the secret itself.
         if word.startswith((*_READ_FROM, "$", "@"), begin):
             return []
         if word.startswith(_LITERALLY, begin):
             begin += len(_LITERALLY)
         if part != "all":
+            # Only the part after the separator: the user's name stays readable.
             begin = word.find(part[-1], begin) + 1
             if begin == 0:
                 self._rest = part
@@ -632,6 +649,7 @@ class RedactedStream:
             return ""
         self._said += piece
         redacted = redact(self._said)
+        # Text that was passed on cannot be taken back, so stop here.
         if not redacted.startswith(self._passed):  # later text has turned earlier text into a secret
             self._is_muted, self._said = True, ""
             return ""
@@ -648,6 +666,7 @@ class RedactedStream:
         blank = _LAST_BLANK.search(self._said, 0, len(self._said) - _CONTEXT_CHARS)
         cut = blank.end() if blank is not None else 0
         head = redact(self._said[:cut])
+        # Only where both halves, redacted alone, give the same text.
         if cut and head + redact(self._said[cut:]) == redacted and self._passed.startswith(head):
             self._said, self._passed = self._said[cut:], self._passed[len(head) :]
         elif len(self._said) > _LONGEST_SECRET:

@@ -44,8 +44,10 @@ _IN_QUOTES: Final = re.compile(r'\\(["\\$`])')
 
 def visible(text: str) -> str:
     """Return the text with everything that would not be seen written out. Lines and tabs stay."""
+    # Plain text takes the fast path, a translation of single characters.
     if any(map(_depends_on_neighbours, set(text))):
         return _NOT_PLAIN.sub(_written_out, text)
+    # A cache of single characters: `translate` is much faster than a substitution.
     return text.translate(_BY_ITSELF)
 
 
@@ -56,6 +58,7 @@ def one_line(text: str) -> str:
 
 def exact(text: str) -> str:
     """Return `visible` on one line, with line breaks, tabs, trailing spaces and long gaps written out."""
+    # After `in_sight`, which leaves line breaks and tabs alone.
     shown = in_sight(text).replace("\n", "\\n").replace("\t", "\\t")
     return shown[:-1] + "\\x20" if shown.endswith(" ") else shown
 
@@ -76,6 +79,7 @@ def plain_output(text: str) -> str:
     once.
     """
     text = _OVERSTRUCK.sub("", _ESCAPE_SEQUENCE.sub("", text.replace("\r\n", "\n")))
+    # A carriage return draws the line again, so the last version counts.
     return visible("\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n")))
 
 
@@ -91,6 +95,7 @@ def shell_script(command: str) -> str:
     while place < len(quoted):
         piece = _QUOTED.match(quoted, place)
         if piece is None:
+            # Unclear quoting is shown as it came.
             return command  # more words, or an expansion by the shell
         single, double, bare, escaped = piece.groups()
         script += single or bare or escaped or _IN_QUOTES.sub(r"\1", double or "")
@@ -105,6 +110,7 @@ def _written_out(found: re.Match[str]) -> str:
         before, after = whole[place - 1 : place], whole[place + 1 : place + 2]
         is_seen = _has_ink(char)
         if is_seen and category(char)[0] == "M":
+            # A mark needs a letter before it; a pile of marks covers other lines.
             marks += 1
             is_seen = marks <= _MOST_MARKS and before.strip() != "" and (not shown or len(shown[-1]) == 1)
         else:

@@ -36,21 +36,26 @@ def main() -> None:
             raise OSError(ctypes.get_errno(), "setns")
 
     namespace = os.open(f"/proc/{int(sys.argv[1])}/ns/pid", os.O_RDONLY)
+    # The pid may have been reused since the caller looked.
     if _identity(namespace) != tuple(map(int, sys.argv[2:4])):
         return  # the pid was reused: never stop a process outside the namespace
     owner = fcntl.ioctl(namespace, _OWNER_OF_NAMESPACE)
+    # Joining the own user namespace again fails.
     if os.fstat(owner).st_ino != os.stat("/proc/self/ns/user").st_ino:  # noqa: PTH116 - no pathlib here
         join(owner, _NEW_USER)
     join(namespace, _NEW_PID)
     outside = _identity("/proc/self/ns/pid")
+    # `setns` moves only later children into a PID namespace.
     child = os.fork()  # only children are in it
     if child:
         sys.exit(CHILD_WAS_KILLED if os.WIFSIGNALED(os.waitpid(child, 0)[1]) else 0)
     if os.getppid() or _identity(namespace) == outside:
         os._exit(1)  # a process has no parent that it could see in the namespace it was forked into
+    # Reaches all processes of the namespace but pid 1 and this one.
     os.kill(-1, signal.SIGSTOP)
     try:
         os.write(1, b".")
+        # Ends when the caller closes its end, or dies.
         os.read(0, 1)
     finally:
         os.kill(-1, signal.SIGCONT)

@@ -128,6 +128,7 @@ def _names(cls: type[Any]) -> Any:
 def plain(value: Any) -> Any:
     """Return a value as plain JSON, in the shape that users see."""
     match value:
+        # Enums may be strings or numbers, too.
         case None | str() | int() | float() if not isinstance(value, Enum):
             return value
         case Enum():

@@ -58,6 +58,7 @@ def shortened_text(text: str, limit: int, whole: str = "", *, below: str = "") -
     """Return the same, and how many characters are missing."""
     if len(text) <= limit:
         return text, 0
+    # Two thirds for the end: the end of an output says how it went.
     head, tail = limit // 3, limit - limit // 3
     missing = len(text) - head - tail
     mark = _mark(missing, whole)
@@ -78,9 +79,11 @@ def within(value: Any, limit: int = ANSWER_CHARS, whole: str = "") -> Any:
     that is not enough, lists are.
     """
     shown, entries, text_limit = value, _ALL, TEXT_CHARS
+    # The mark adds a bounded number of characters to a text at its limit.
     most = text_limit + len(_mark(2**63, whole)) + 2
     while not _fits(shown, limit, most):
         shown, _ = _Cutter(text_limit, entries, whole).cut(value, _MAX_DEPTH)
+        # First shorter texts, then shorter lists.
         if text_limit > _LEAST_CHARS:
             text_limit = max(_LEAST_CHARS, text_limit // 2)
         elif entries > _LEAST_ENTRIES:
@@ -100,9 +103,11 @@ def last_lines(lines: list[str], count: int) -> list[str]:
     """Return up to `count` of the last lines, each cut to `LINE_CHARS` and all of them to `OUTPUT_CHARS`."""
     shown: list[str] = []
     limit = OUTPUT_CHARS
+    # From the end, as the last lines are the newest.
     for line in reversed(lines[-count:] if count else []):
         shown.append(cut(line, LINE_CHARS))
         limit -= len(shown[-1]) + 1
+        # At least one line, however long.
         if limit < 0 and len(shown) > 1:
             shown[-1] = f"… {len(lines) - len(shown) + 1} lines"
             break
@@ -136,6 +141,7 @@ class _Cutter(Value, frozen=True):
                 entries = [self.cut(content, depth - 1) for content in kept]
                 return [content for content, _ in entries], sum(count for _, count in entries) + left_out
             case Mapping() | list() | tuple():
+                # Deeper than any honest data.
                 return "…", len(str(value))
             case _:
                 return value, 0

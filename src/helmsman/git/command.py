@@ -439,7 +439,7 @@ class Git(Value, frozen=True, kw_only=True):
         return self.run("rev-parse", "--verify", "--quiet", revision, accept=(0, 1, 128)).code == 0
 
     def commit(self, name: str) -> str | None:
-        """Return the id of a commit from its name, or, or None."""
+        """Return the id of a commit by its name; None if there is none."""
         sought = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
         try:
             answer = self.run(*sought, accept=(0, 1, 128))

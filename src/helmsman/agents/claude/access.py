@@ -120,7 +120,7 @@ def access_of(options: SessionOptions, *, enforced: bool, plans: bool = False) -
     elif enforced:
         notes.append(NETWORK)
     answers: Literal["ask", "refuse", "allow"] = "ask"
-    # What runs without a sandbox and without questions is refused, unless the caller allows everything.
+    # Without questions, calls that need approval are refused, unless the session may write anything.
     if asks == "never":
         answers = "allow" if writes == "anything" else "refuse"
     if plans:
@@ -156,12 +156,12 @@ def plan_launch(
         arguments.append(f"--settings={json.dumps({'permissions': {'deny': rules}})}")
     for flag, value in (
         ("--model", options.model),
-        # Joined with `=`: a value that begins with a dash would be read as an option.
         ("--effort", turn.effort),
         ("--system-prompt", options.base_instructions),
         ("--append-system-prompt", options.developer_instructions),
     ):
         if value:
+            # Joined with `=`: a value that begins with a dash would be read as an option.
             arguments.append(f"{flag}={value}")
     if turn.output_schema is not None and not turn.plan:
         arguments.append(f"--json-schema={json.dumps(turn.output_schema)}")

@@ -96,7 +96,6 @@ class ClaudeAgent(SupervisedAgent):
         binary = ClaudeBinary(path=Path(CLAUDE), version=str(about["version"]), home=home)
         return ClaudeDialect(_sessions_in(home), binary, settings.session_roots)
 
-    # The record has no path to the binary, and none is needed: it only reads what the process already says.
     def sessions(self, settings: Settings, env: Mapping[str, str] | None) -> ClaudeSessions:
         return _sessions_in(settings.claude_home)
 

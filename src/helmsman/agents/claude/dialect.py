@@ -67,7 +67,7 @@ _GREETING: Final = Greeting(
     request={
         "type": "control_request",
         "request_id": GREETING_ID,
-        # No hooks: each would be another request that someone has to answer.
+        # No hooks: each call of one would be another request to answer.
         "request": {"subtype": "initialize", "hooks": None},
     },
     read_answer=_read_greeting,

@@ -183,7 +183,6 @@ class TurnReader:
     # --- tools -------------------------------------------------------------------------------------------------------
 
     def _read_results(self, line: Mapping[str, Any], where: dict[str, Any]) -> Iterator[Event]:
-        # A tool that was not announced in this turn belongs to an earlier one.
         for item_id, block in results_in(line):
             item = self._open.pop(item_id, None)
             if item is not None:

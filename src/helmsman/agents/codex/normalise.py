@@ -201,7 +201,7 @@ def read_usage(raw: object) -> Usage | None:
 
 def spent_between(before: Usage, after: Usage) -> Usage:
     """Return the difference of two counts; the second one if counting began again."""
-    # Codex counts anew after it has compacted a thread or resumed it in another process.
+    # A smaller count means that Codex has begun to count again.
     began_anew = after.input_tokens < before.input_tokens or after.output_tokens < before.output_tokens
     return after if began_anew else after - before
 

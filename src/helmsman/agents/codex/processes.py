@@ -185,7 +185,6 @@ def end_commands(session_ids: Collection[str], directory: Path | None = None) ->
 
 
 def _left_running(session_ids: Collection[str], directory: Path | None) -> dict[Process, str]:
-    # As given and with links resolved: commands report their directory either way.
     places = () if directory is None else (directory.absolute(), directory.resolve())
     sessions = {session_id.encode() for session_id in session_ids}
     ourselves = parents_of(os.getpid())  # a command of Codex may be what runs us

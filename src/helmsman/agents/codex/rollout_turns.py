@@ -444,7 +444,7 @@ class _History:
                 named = readable(payload.get("turn_id"))
                 named = named or readable(mapping(payload.get("turn_attribution")).get("turn_id"))
                 self._names_turns = True
-                # Some versions name the turn only in its attribution. 0.93 names none.
+                # Some versions name the turn only in its attribution.
                 self.turns.append(_Turn(named or str(len(self.turns) + 1)))
             case "event_msg", "user_message":
                 self._asked(readable(payload.get("message")))

@@ -70,7 +70,7 @@ class ThreadMode:
 
     def learn(self, thread: Thread) -> None:
         """Take in what Codex says of a thread it has opened."""
-        # Codex leaves fields out that did not change.
+        # Not every answer has them.
         self.model = thread.model or self.model
         self.effort = thread.effort or self.effort
         self.planning = self.planning or thread.mode == _PLAN
@@ -362,7 +362,6 @@ async def pause_goal(api: AppServer, binary: CodexBinary, thread_id: str) -> boo
         return False
     try:
         goal = await api.goal(thread_id)
-    # Goals can be switched off in Codex's configuration.
     except HelmsmanError as error:  # goals may be switched off
         log.debug("thread/goal/get of %s: %s", thread_id, error)
         return False

@@ -262,9 +262,9 @@ class OutputReader:
 
     def _open(self, offset: int) -> bool:
         """Open the segment that has an offset; whether it is another one than before."""
+        # Segments begin where the one before ends, so the last start before the offset has it.
         starts = [start for path in self._directory.iterdir() if (start := int(path.name)) <= offset]
         if not starts or (self._file >= 0 and max(starts) == self._start):
-            # Segments begin where the one before ends, so the last start before the offset has it.
             return False
         opened = os.open(self._directory / str(max(starts)), os.O_RDONLY)
         self.close()
@@ -367,7 +367,6 @@ def connect_websocket(path: Path) -> tuple[WebSocketFraming, socket.socket]:
     try:
         connection.settimeout(_CONNECT_SECONDS)
         connection.connect(str(path))
-        # Another user's process would read all input.
         _require_own(connection, path)
         # The library's own limit would drop large messages.
         protocol = ClientProtocol(parse_uri("ws://localhost/"), max_size=MAX_LINE_BYTES)
@@ -697,7 +696,6 @@ class Relay:
         """Send as much as possible now. A closed connection is noticed when it is read."""
         with contextlib.suppress(OSError):
             while connection.unsent:
-                # In pieces, so that one large frame does not hold up the loop.
                 sent = connection.socket.send(connection.unsent[:_UNSENT_BYTES])
                 del connection.unsent[:sent]
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.unsent else 0)
