@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import click
 
+from helmsman.agents.acp_registry import registered, registry
 from helmsman.base.caller_context import environment
 from helmsman.base.config_values import as_toml, dotted, key_path, pair, read_value
 from helmsman.base.files import replace_file
+from helmsman.base.redaction import redact, redact_value
 from helmsman.base.sanitize import exact, one_line, visible
 from helmsman.cli.command import cli_command, cli_group
 from helmsman.cli.consoles import at_work, echo, settings_of_command
@@ -21,8 +23,11 @@ from helmsman.cli.host import host
 from helmsman.cli.on_session import with_helmsman
 from helmsman.cli.output import Column, agree, print_json, print_list, print_result, yes_option
 from helmsman.errors import HelmsmanError, InvalidInput
+from helmsman.model.inputs import directory as existing_directory
 from helmsman.model.options import DEFAULT_AGENT
 from helmsman.settings import own_file
+from helmsman.shapes.agents import all_agents
+from helmsman.shapes.rendering import fields_as_dict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -72,8 +77,6 @@ def command(as_json: bool) -> None:
 
 
 async def _look(helm: Helmsman) -> list[dict[str, Any]]:
-    from helmsman.shapes.agents import all_agents
-
     found = await all_agents(helm)
     if host().is_elsewhere:
         return [{name: value for name, value in about.items() if name != "isDefault"} for about in found]
@@ -127,8 +130,6 @@ def account_command(as_json: bool) -> None:
     """Show how Codex is logged in, what is left of its rate limits, and whether a large task is likely to fit."""
     report = with_helmsman(lambda helm: helm.extras.account.read(), detach=False)
     if as_json:
-        from helmsman.shapes.rendering import fields_as_dict
-
         print_json(fields_as_dict(report))
         return
     who = ", ".join(part for part in (report.email, f"plan {report.plan}" if report.plan else None) if part)
@@ -154,8 +155,6 @@ def models_command(as_json: bool) -> None:
     Not on a terminal, the columns are separated by tabs: id, whether it is the default (`*`), efforts, default effort,
     description.
     """
-    from helmsman.shapes.rendering import fields_as_dict
-
     models = with_helmsman(lambda helm: helm.extras.account.models(), detach=False)
     rows = [_model_cells(model) for model in models]
     shown = {"models": [fields_as_dict(model) for model in models]}
@@ -208,7 +207,6 @@ def _log_in_with_key() -> str | None:
     if host().is_elsewhere:
         raise click.UsageError("A key stays on its machine: run this there.")
     host().require_own_process()
-    from helmsman.base.redaction import redact
 
     settings = settings_of_command()
     codex = with_helmsman(lambda helm: helm.installed(DEFAULT_AGENT), detach=False)
@@ -319,9 +317,7 @@ def _set(pairs: tuple[str, ...], removed: tuple[str, ...], agreed: bool, as_json
 
 
 def _show(key: str | None, directory: str, *, as_json: bool) -> int:
-    from helmsman.base.redaction import redact_value
     from helmsman.capabilities.configuration import value_at
-    from helmsman.model.inputs import directory as existing_directory
 
     place: Path = existing_directory("directory", directory)
     config = with_helmsman(
@@ -371,8 +367,6 @@ def _lines(values: Mapping[str, Any], before: tuple[str, ...] = ()) -> Iterator[
 
 
 def _changes(change: ConfigChange) -> Iterator[dict[str, Any]]:
-    from helmsman.base.redaction import redact_value
-
     for edit in change.edits:
         name = key_path(edit.key)[-1]  # redaction recognises secrets by key
         shown = {"before": change.before.get(edit.key), "after": edit.value}
@@ -416,8 +410,6 @@ def add_command(name: str | None, agreed: bool, as_json: bool) -> int:
     The version and the checksum of the package are those that this Helmsman was made with. Its install scripts are not
     run. Like every agent of your own, it works in Codex's sandbox.
     """
-    from helmsman.agents.acp_registry import registered, registry
-
     if name is None:
         agents = registry().values()
         rows = [(one.id, one.version, one.license, one.description) for one in agents]

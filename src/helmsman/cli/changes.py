@@ -36,7 +36,9 @@ from helmsman.cli.output import (
     yes_option,
 )
 from helmsman.errors import ConfirmationNeeded, InvalidInput
+from helmsman.git.diff import files_of
 from helmsman.git.patches import diff_digest
+from helmsman.shapes.rendering import applied_as_dict, diff_as_dict, fields_as_dict
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -98,15 +100,12 @@ def _agreed_digest(patch: bytes, about: str, *, agreed: bool, as_json: bool) -> 
         ConfirmationNeeded: There is no terminal to ask on.
         click.exceptions.Exit: The user declined.
     """
-    from helmsman.git.patches import diff_digest
-
     if patch and not agreed:
         if not can_ask(as_json=as_json):
             raise ConfirmationNeeded(
                 "There is no terminal here to confirm these changes. Look at them with helmsman diff, then give "
                 "--digest with the digest it shows, or --yes."
             )
-        from helmsman.git.diff import files_of
 
         files = files_of(patch.decode("utf-8", "surrogateescape"))
         added, removed = (sum(getattr(one, name) or 0 for one in files) for name in ("added", "removed"))
@@ -220,8 +219,6 @@ def diff_command(session: str, only_stat: bool, as_json: bool) -> None:
         return
     changed: SessionDiff = on_changes(session, lambda work, session_id: work.diff(session_id))
     if as_json:
-        from helmsman.shapes.rendering import diff_as_dict
-
         print_json(diff_as_dict(changed))
     elif only_stat:
         echo(f"{changed.about} Digest: {changed.diff.digest}", err=True)
@@ -298,7 +295,6 @@ def apply_command(
             # Without a worktree there is nothing to apply, which the next step reports.
             patch = changed.diff.patch if changed.scope == "worktree" else b""
             digest = _agreed_digest(patch, changed.about, agreed=agreed, as_json=as_json)
-        from helmsman.shapes.rendering import applied_as_dict
 
         applied = applied_as_dict(
             on_changes(session, lambda work, known: work.apply(known, allow_dirty=allow_dirty, digest=digest))
@@ -388,8 +384,6 @@ def _show_lost(commits: Sequence[str], files: Sequence[FileStat], *, err: bool) 
 def show_discarded(gone: tuple[Discarded, ...], *, as_json: bool) -> None:
     """Show deleted worktrees and the work lost with them."""
     if as_json:
-        from helmsman.shapes.rendering import fields_as_dict
-
         shown = [
             {
                 "worktree": str(one.worktree.path),
@@ -444,8 +438,6 @@ def worktrees_command(as_json: bool) -> None:
 @cli_command("leftovers", "List leftover worktrees.", "helmsman session worktrees leftovers", group=worktrees_command)
 def _leftovers(as_json: bool) -> None:
     """List the worktrees of ended processes, with the changes in each."""
-    from helmsman.shapes.rendering import fields_as_dict
-
     found = with_helmsman(lambda helm: helm.extras.changes.leftovers())
     shown = [
         _as_dict(one.worktree) | {"files": None if one.files is None else [fields_as_dict(file) for file in one.files]}

@@ -23,9 +23,12 @@ from helmsman.cli.output import Column, agree, limit_option, local, print_json, 
 from helmsman.errors import HelmsmanError, HostUnreachable, InvalidInput, InvalidSetting
 from helmsman.hub.hosts import HostFailed, checked_host, hosts_file, known_hosts
 from helmsman.hub.launch import is_newer
+from helmsman.hub.service_client import ServiceClient
 from helmsman.model.rules import Effect, Rule
 from helmsman.notices.config import with_recipient
 from helmsman.settings import own_file
+from helmsman.shapes.agents import all_agents
+from helmsman.shapes.notices import delivery_as_dict, way_as_dict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -397,9 +400,6 @@ def _checked(host: OtherHost) -> dict[str, Any]:
 
 async def _look(host: OtherHost) -> tuple[str, list[dict[str, Any]]]:
     """Return the version of Helmsman and the agents on another machine."""
-    from helmsman.hub.service_client import ServiceClient
-    from helmsman.shapes.agents import all_agents
-
     async with ServiceClient(host=host) as helm:
         agents = await all_agents(helm)
         if helm.is_lost:
@@ -452,8 +452,6 @@ def notify_command(as_json: bool) -> None:
 
     `helmsman config notify add` sets one up. Without any, notifications go to your desktop, if there is one.
     """
-    from helmsman.shapes.notices import way_as_dict
-
     ways = with_helmsman(lambda helm: helm.extras.notices.ways())
     rows = [
         (
@@ -575,8 +573,6 @@ def _log(limit: int, as_json: bool) -> None:
 
 
 def _print_deliveries(deliveries: Sequence[Delivery], *, as_json: bool) -> None:
-    from helmsman.shapes.notices import delivery_as_dict
-
     rows = [
         (
             local(one.created_at),

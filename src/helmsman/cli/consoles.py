@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from helmsman.base.caller_context import environment
+from helmsman.base.redaction import RedactingFilter
+from helmsman.base.sanitize import visible
 from helmsman.cli.host import host
+from helmsman.settings import load_settings
 
 if TYPE_CHECKING:
-    import logging
     from collections.abc import Mapping
     from contextlib import AbstractContextManager
     from pathlib import Path
@@ -56,8 +59,6 @@ def at_work(what: str, *, as_json: bool) -> AbstractContextManager[object]:
 
 def settings_of_command(flags: Mapping[str, object] | None = None, directory: Path | None = None) -> Settings:
     """Load the settings for `directory` with command-line `flags`, and configure logging."""
-    from helmsman.settings import load_settings
-
     settings = load_settings(flags, cwd=None if host().is_elsewhere else directory)
     configure_logs(settings)
     return settings
@@ -70,8 +71,6 @@ def configure_logs(settings: Settings) -> None:
 
 def log_to_stderr(form: str, level: str) -> None:
     """Log to stderr in this format, from this level up."""
-    import logging
-
     handler = in_form(logging.StreamHandler(sys.stderr), form)
     handler.setLevel(level.upper())  # other handlers may need lower levels
     logging.basicConfig(level=level.upper(), handlers=[handler])
@@ -79,10 +78,6 @@ def log_to_stderr(form: str, level: str) -> None:
 
 def in_form(handler: HandlerT, form: str) -> HandlerT:
     """Make a handler write this format, with secrets redacted and control characters made visible."""
-    import logging
-
-    from helmsman.base.redaction import RedactingFilter
-    from helmsman.base.sanitize import visible
 
     class Formatter(logging.Formatter):
         def format(self, record: logging.LogRecord) -> str:
@@ -95,8 +90,6 @@ def in_form(handler: HandlerT, form: str) -> HandlerT:
 
 def log_level(settings: Settings) -> int:
     """Return the level for logs of a command or server: error, unless a level is set."""
-    import logging
-
     return logging.getLevelNamesMapping()[settings.log_level.upper()] if logs_wanted(settings) else logging.ERROR
 
 

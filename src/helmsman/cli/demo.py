@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from helmsman.base.concurrency import background_tasks
 from helmsman.base.structs import replace
 from helmsman.cli.command import cli_command
 from helmsman.cli.consoles import is_terminal, message_console, settings_of_command
@@ -72,7 +73,6 @@ def command(auto: bool, agent: str, as_json: bool) -> int:
 
 
 async def _demo(agent: str, scratch: Path, auto: bool, as_json: bool) -> int:
-    from helmsman.base.concurrency import background_tasks
     from helmsman.cli.follow import follow
     from helmsman.client import Helmsman
     from helmsman.step import run_step

@@ -11,13 +11,17 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import click
 
 from helmsman.base.caller_context import FLEET_URL
+from helmsman.base.concurrency import background_tasks
 from helmsman.base.sanitize import one_line
 from helmsman.base.structs import replace
 from helmsman.cli.command import cli_command, cli_group
 from helmsman.cli.consoles import PROCESS_LOG, log_to_stderr, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.output import counted, print_json, print_result
+from helmsman.cli.signals import exit_after, handle_signals
 from helmsman.errors import FleetNotReady, InvalidInput, InvalidSetting
+from helmsman.settings import load_settings
+from helmsman.shapes.rendering import budget_as_dict
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -169,8 +173,6 @@ def _budget(amounts: tuple[str, ...], as_json: bool) -> int:
 
     budget, states = _ask(ask)
     if as_json:
-        from helmsman.shapes.rendering import budget_as_dict
-
         print_json({"budget": dict(budget), "today": [budget_as_dict(state) for state in states]})
         return ExitCode.OK
     for key, amount in budget.items():
@@ -244,7 +246,6 @@ def worker_command(
     import anyio
 
     from helmsman.fleet.worker import DIRECTORY, WorkerOptions
-    from helmsman.settings import load_settings
 
     url = fleet_url()
     state_dir = load_settings().state_dir / DIRECTORY
@@ -268,9 +269,7 @@ def worker_command(
 
 async def _work(options: WorkerOptions, settings: Settings, directory: Path) -> int:
     from helmsman.agents.registry import Owner
-    from helmsman.base.concurrency import background_tasks
     from helmsman.capabilities.limits import ANSWERED_WITHIN
-    from helmsman.cli.signals import exit_after, handle_signals
     from helmsman.fleet.lease import DeclaredDead
     from helmsman.fleet.worker import DECLARED_DEAD, Worker
     from helmsman.service import HelmsmanService

@@ -22,8 +22,9 @@ import anyio.to_thread
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.sanitize import one_line
 from helmsman.capabilities.saved_prompts import expanded_prompt, folder_of_prompts, saved_prompts
-from helmsman.cli.displays import Display, Outcome
+from helmsman.cli.displays import Display, Outcome, tokens
 from helmsman.cli.exit_codes import ExitCode, exit_code_of, in_words_of_shell
+from helmsman.cli.output import session_word
 from helmsman.cli.signals import exit_after, handle_signals
 from helmsman.errors import (
     HelmsmanError,
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from helmsman.capabilities.saved_prompts import SavedPrompt
-    from helmsman.cli.displays import Display
     from helmsman.client import Helmsman
     from helmsman.model.events import Event
     from helmsman.sessions.session import QuestionHandler, Session
@@ -574,9 +574,6 @@ class PromptCommands:
         self._on.display.remark("\n".join(lines), "")
 
     async def _status(self, session: Session) -> None:
-        from helmsman.cli.displays import tokens
-        from helmsman.cli.output import session_word
-
         state = session.state
         shown = {
             "session": session.id,

@@ -10,7 +10,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 from xml.sax.saxutils import escape
@@ -37,8 +37,11 @@ from helmsman.cli.output import (
     print_result,
     yes_option,
 )
-from helmsman.errors import InvalidInput, ProgramRefused, RegistryUnavailable, Unsupported
-from helmsman.hub.launch import state_directory
+from helmsman.errors import HelmsmanError, InvalidInput, ProgramRefused, RegistryUnavailable, Unsupported
+from helmsman.hub.bridge import run_bridge
+from helmsman.hub.control import ask_hub, keep_hub
+from helmsman.hub.launch import LOG, HubFailed, NoHub, state_directory
+from helmsman.shapes.rendering import json_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -67,7 +70,6 @@ def command(as_json: bool) -> None:
     Clients do not notice when it ends: the next one continues where it left off.
     """
     from helmsman.agents.registry import engine_overviews
-    from helmsman.hub.control import ask_hub
 
     state_dir = settings_of_command().state_dir
     hub = ask_hub(state_dir, "status")
@@ -99,10 +101,6 @@ def _run() -> None:
 
     Schedules and notices then need no client. `helmsman hub install` starts it with the machine.
     """
-    from helmsman.errors import HelmsmanError
-    from helmsman.hub.control import keep_hub
-    from helmsman.hub.launch import HubFailed, NoHub
-
     try:
         keep_hub(settings_of_command().state_dir)
     except (NoHub, HubFailed) as error:
@@ -168,8 +166,6 @@ def _restart(agreed: bool, as_json: bool) -> None:
 
 
 def _end(how: str, *, agreed: bool, as_json: bool) -> None:
-    from helmsman.hub.control import ask_hub
-
     state_dir = settings_of_command().state_dir
     hub = ask_hub(state_dir, "status")
     if hub is not None and hub["sessionsAtWork"]:
@@ -195,8 +191,6 @@ def _connect(state: str | None) -> int:
 
     It is not for people. STATE is a state directory, in hex.
     """
-    from helmsman.hub.bridge import run_bridge
-
     return run_bridge(() if state is None else (state,))
 
 
@@ -204,8 +198,6 @@ def _connect(state: str | None) -> int:
 @click.option("-f", "--follow", is_flag=True, help="Keep reading until Ctrl-C.")
 def _log(follow: bool) -> None:
     """Read the end of the hub's log."""
-    from helmsman.hub.launch import LOG
-
     path = settings_of_command().state_dir / LOG
     if not path.exists():
         click.echo(f"There is no log yet: {path}", err=True)
@@ -572,8 +564,6 @@ def _compact(agreed: bool, as_json: bool) -> None:
     You are asked first if there is anything to delete. Sessions with a task that runs or waits are left alone. Their agents
     keep their own transcripts. The hub may keep running.
     """
-    from datetime import UTC, datetime
-
     from helmsman.store.upkeep import due
     from helmsman.tasks.registry import REGISTRY_NAME, Registry
 
@@ -631,7 +621,6 @@ def _export(session_id: str | None, output: str | None, as_json: bool) -> int:
 
 def _write_events(connection: StoreConnection, wanted: list[str], file: TextIO) -> tuple[int, list[str]]:
     """Write the events of sessions; return their number and the sessions with unreadable events."""
-    from helmsman.shapes.rendering import json_line
     from helmsman.store.upkeep import exported
 
     events, damaged = 0, dict[str, None]()

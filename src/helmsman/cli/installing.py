@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 
 import click
 
+from helmsman.base.redaction import redact, redact_value
 from helmsman.base.sanitize import visible
 from helmsman.cli.command import cli_command
 from helmsman.cli.consoles import result_console, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.output import can_ask, confirmed, counted, print_json, yes_option
-from helmsman.clients.locations import CLIENTS, Client, ClientPlatform, Location, Scope
-from helmsman.errors import HelmsmanError, InvalidInput
-from helmsman.settings import TOOLSETS
+from helmsman.clients.entries import OldServer, OwnEntry
+from helmsman.clients.locations import CLIENTS, Client, ClientPlatform, Location, Scope, claude_project
+from helmsman.clients.plugin import PluginOf
+from helmsman.errors import ConfigurationUnusable, HelmsmanError, InvalidInput
+from helmsman.settings import TOOLSETS, ensure_state_dir
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,7 +55,6 @@ scope_option: Final = click.option(
 
 def client_platform(settings: Settings) -> ClientPlatform:
     """Return the values that the paths of clients depend on."""
-    from helmsman.clients.locations import claude_project
     from helmsman.git.command import repository_root
 
     cwd = Path.cwd()
@@ -86,8 +88,6 @@ def show(console: Console, client: Client, changes: Sequence[Change]) -> None:
     """Print the changes with secrets redacted: neighbouring lines may contain keys."""
     from rich.text import Text
 
-    from helmsman.base.redaction import redact
-    from helmsman.base.sanitize import visible
     from helmsman.terminal.diffs import HEADING, diff_lines
 
     for change in changes:
@@ -104,8 +104,6 @@ def make_changes(
     console: Console, client: Client, changes: Sequence[Change], record: Record, *, agreed: bool, as_json: bool
 ) -> ExitCode:
     """Show the changes, and make them if the user agrees. Return the exit code."""
-    from helmsman.settings import ensure_state_dir
-
     if changes and not as_json:
         show(console, client, changes)
     if agreed or not can_ask(as_json=as_json):
@@ -130,8 +128,6 @@ def _refusal(question: str, *, agreed: bool, as_json: bool) -> ExitCode | None:
 
 def _refuse_links_out_of_the_project(changes: Sequence[Change]) -> None:
     """Refuse to write through symbolic links of a repository, unless the user approves the displayed target."""
-    from helmsman.errors import ConfigurationUnusable
-
     for change in changes:
         if any(entry.location.shared for entry in change.entries) and _leads_out(change):
             raise ConfigurationUnusable(
@@ -148,8 +144,6 @@ def _leads_out(change: Change) -> bool:
 
 
 def changes_as_json(changes: Sequence[Change]) -> list[dict[str, Any]]:
-    from helmsman.base.redaction import redact, redact_value
-
     return [
         {
             "path": str(change.path),
@@ -273,8 +267,6 @@ def _plugin(
 ) -> ExitCode:
     """Let the client install the plugin, or remove it, once the user has seen the commands."""
     from helmsman.clients.launch import Running, launch_words
-    from helmsman.clients.plugin import PluginOf
-    from helmsman.settings import ensure_state_dir
 
     plugin = PluginOf.of(client, settings.state_dir)
     commands = [" ".join([client, *words]) for words in (plugin.removing() if remove else plugin.installing())]
@@ -297,8 +289,6 @@ def _plugin(
 
 def _plugin_notes(program: Client, around: ClientPlatform) -> list[str]:
     """Return the next steps, and the entries that would offer the same tools twice."""
-    from helmsman.clients.entries import OwnEntry
-
     files = read_files(locations_of(program, None, around))
     twice = any(isinstance(entry.kind, OwnEntry) for file in files for entry in file.entries)
     again = (
@@ -316,8 +306,6 @@ def _variable(given: str) -> tuple[str, str]:
 
 def _installed(files: Sequence[Any], changes: Sequence[Change], name: str | None) -> list[Entry]:
     """Return the entries to test: the changed ones, or all of Helmsman's if nothing changed."""
-    from helmsman.clients.entries import OwnEntry
-
     changed = {(entry.location.scope, entry.name) for change in changes for entry in change.entries}
     ours: list[Entry] = [entry for file in files for entry in file.entries if isinstance(entry.kind, OwnEntry)]
     if changed:
@@ -330,8 +318,6 @@ def _startable(entry: Entry, wish: Wish) -> dict[str, Any]:
 
     A project's file came with a repository, so its command and variables are not executed here.
     """
-    from helmsman.clients.entries import OwnEntry
-
     if not entry.location.shared:
         return dict(entry.content)
     tools = entry.kind.tools if isinstance(entry.kind, OwnEntry) else None
@@ -373,8 +359,6 @@ def _check_as_json(entry: Entry, answer: Answer | HelmsmanError) -> dict[str, An
 
 def _notes(program: Client, scope: Scope | None, around: ClientPlatform) -> list[str]:
     """Return notes about this client and about entries that were not changed."""
-    from helmsman.clients.entries import OldServer
-
     offer = f"With skills and slash commands: helmsman install {program.key} --plugin"
     notes = [
         *([offer] if program.has_plugins else []),

@@ -19,6 +19,7 @@ from helmsman.cli.on_session import short_id, there, with_helmsman
 from helmsman.cli.output import Column, ago, fitting_table, limit_option, print_list, session_word
 from helmsman.cli.questions import show_asking_elsewhere
 from helmsman.model.options import DEFAULT_AGENT
+from helmsman.shapes.listed_sessions import found_sessions, listed_sessions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,8 +87,6 @@ def command(
     On a terminal, sessions of your other machines (`helmsman config hosts`) that wait for an answer follow. Not on a
     terminal, the columns are separated by tabs: id, time, directory, source, summary, status, agent.
     """
-    from helmsman.shapes.listed_sessions import listed_sessions
-
     place = None if directory is None else host().place(directory)
 
     async def find(helm: Helmsman) -> tuple[list[dict[str, Any]], str | None]:
@@ -202,8 +201,6 @@ def overview() -> int:
 def _print_overview() -> int:
     from rich.text import Text
 
-    from helmsman.shapes.listed_sessions import listed_sessions
-
     async def look(helm: Helmsman) -> list[dict[str, Any]]:
         found, _ = await helm.list(limit=_LOOKED_AT)
         return await listed_sessions(helm, found)
@@ -271,8 +268,6 @@ def search_command(
 
     Not on a terminal, the columns are separated by tabs: id, time, directory, agent, summary, excerpt.
     """
-    from helmsman.shapes.listed_sessions import found_sessions
-
     place = None if directory is None else str(host().place(directory))
 
     async def find(helm: Helmsman) -> tuple[list[dict[str, Any]], int | None]:

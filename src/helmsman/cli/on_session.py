@@ -23,6 +23,7 @@ from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import command_here, host
 from helmsman.cli.output import can_ask, session_word
 from helmsman.errors import InvalidInput, SessionBusy, SessionNotFound
+from helmsman.shapes.listed_sessions import listed_sessions
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
@@ -138,8 +139,6 @@ async def candidates_here(helm: Helmsman) -> list[SessionHere]:
 
     Without any it is the directory of the repository around it; for another machine all of its sessions count.
     """
-    from helmsman.shapes.listed_sessions import listed_sessions
-
     places = [None] if host().name else _places(host().place(None))
     for place in places:
         page, _ = await helm.list(directory=place, limit=_LOOKED_AT)

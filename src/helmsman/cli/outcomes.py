@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 import anyio
 import click
 
+from helmsman.base.concurrency import background_tasks
 from helmsman.base.json_values import present
 from helmsman.base.sanitize import one_line, visible
 from helmsman.capabilities.outcomes.request import AUTO, DEFAULT_SECONDS, EXAMPLE_LOOP, MOST_CANDIDATES, Apply, Wanted
@@ -20,6 +21,7 @@ from helmsman.cli.host import host
 from helmsman.cli.on_session import short_id, with_helmsman
 from helmsman.cli.output import print_json, print_result
 from helmsman.cli.run import prompt_text
+from helmsman.cli.signals import exit_after, handle_signals
 from helmsman.errors import HelmsmanError, InvalidInput
 
 if TYPE_CHECKING:
@@ -179,9 +181,6 @@ class _Following:
         self._left: ExitCode | None = None
 
     async def to_its_end(self, chosen: Chosen) -> int:
-        from helmsman.base.concurrency import background_tasks
-        from helmsman.cli.signals import handle_signals
-
         with self._view as view:
             view.begin(self._task, chosen)
             with anyio.CancelScope() as scope:
@@ -216,8 +215,6 @@ class _Following:
             self._task = await self._helm.tasks.wait(self._task, timeout=_LOOK_SECONDS)
 
     def _on_signal(self, code: ExitCode, scope: anyio.CancelScope, tasks: TaskGroup) -> None:
-        from helmsman.cli.signals import exit_after
-
         if code is ExitCode.OK and not self._helm.asks_hub:
             return  # it would end with this process
         self._heard += 1

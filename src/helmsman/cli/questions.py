@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import click
 
+from helmsman.base.caller_context import environment
+from helmsman.base.concurrency import background_tasks
 from helmsman.base.sanitize import one_line, visible
 from helmsman.cli.command import cli_command
 from helmsman.cli.completing import SHORT, complete_session
@@ -15,8 +17,10 @@ from helmsman.cli.host import command_here, host
 from helmsman.cli.on_session import on_session, short_id, there, with_helmsman
 from helmsman.cli.output import agree, can_ask, counted, print_json, print_result, standing, yes_option
 from helmsman.errors import HelmsmanError, QuestionNotOpen
+from helmsman.hub.hosts import HostFailed, known_hosts
 from helmsman.model.answered_by import COMMAND_LINE
-from helmsman.model.questions import APPROVE_ALWAYS
+from helmsman.model.question_text import question_as_dict
+from helmsman.model.questions import APPROVE_ALWAYS, read_answers
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -110,7 +114,6 @@ async def _answer(one: AskingSession, question: Question) -> None:
     import anyio
     from rich.text import Text
 
-    from helmsman.base.concurrency import background_tasks
     from helmsman.sessions.question_broker import cancel_when_closed
     from helmsman.terminal import ask_on_terminal
 
@@ -182,7 +185,6 @@ def respond_command(
 def _agree_to_rule(session: str, question: str, answers: tuple[str, ...], *, as_json: bool) -> None:
     """Ask the user to confirm the rule that the answer creates. Invalid answers are refused later."""
     from helmsman.approvals.rule_book import rule_shown_for_always
-    from helmsman.model.questions import read_answers
 
     async def look(helm: Helmsman, session_id: str) -> str | None:
         asking = await helm.session(session_id)
@@ -205,7 +207,6 @@ def _agree_to_rule(session: str, question: str, answers: tuple[str, ...], *, as_
 
 def _show(session: str, question: str | None, *, as_json: bool) -> int:
     from helmsman.cli.open_question import open_question_lines
-    from helmsman.model.question_text import question_as_dict
 
     async def look(helm: Helmsman, session_id: str) -> tuple[Session, list[Question]]:
         asking = await helm.session(session_id)
@@ -239,7 +240,6 @@ def _show_all(*, as_json: bool) -> int:
     from rich.text import Text
 
     from helmsman.cli.open_question import open_question_lines
-    from helmsman.model.question_text import question_as_dict
 
     away: dict[str, str] = {}
     asking = with_helmsman(lambda helm: asking_everywhere(helm, away))
@@ -298,9 +298,6 @@ async def asking_everywhere(helm: Helmsman, away: dict[str, str]) -> list[Asking
 def show_asking_elsewhere() -> None:
     """List sessions with open questions on other machines. They come last, because a machine may be slow."""
     from rich.text import Text
-
-    from helmsman.base.caller_context import environment
-    from helmsman.hub.hosts import HostFailed, known_hosts
 
     try:
         if not host().sees_others or not known_hosts(environment()):

@@ -18,12 +18,14 @@ from helmsman.cli.command import cli_command, with_options
 from helmsman.cli.completing import SHORT, complete_session
 from helmsman.cli.consoles import result_console, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
-from helmsman.cli.host import host, hosted
+from helmsman.cli.host import TreeElsewhere, host, hosted
 from helmsman.cli.on_session import full_session_id, interactive_option, names_ways_out, short_id, with_helmsman
 from helmsman.cli.output import markdown_or_text, print_json, print_result
 from helmsman.errors import InvalidInput, SessionNotFound, StepFailed, StepInterrupted, StepTimedOut
-from helmsman.model.options import ApprovalPolicy, OnMachineLoss, Placement, SandboxMode, TurnLimits
+from helmsman.model.options import ApprovalPolicy, OnMachineLoss, Placement, ReviewTarget, SandboxMode, TurnLimits
+from helmsman.model.questions import STOP
 from helmsman.settings import OnLimit, ensure_state_dir
+from helmsman.shapes.rendering import fields_as_dict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -203,8 +205,6 @@ def command(
     placement = take_placement(options)
     arguments = step_arguments(**options) | placement
     if to_host is not None:
-        from helmsman.cli.host import TreeElsewhere
-
         _check_away(session_id, go_on=go_on, bound=bound, engine=engine)
         context = click.get_current_context()
         context.with_resource(hosted(TreeElsewhere(to_host)))
@@ -430,7 +430,6 @@ async def _plan_and_work(
     on_question: QuestionHandler,
 ) -> StepResult:
     """Run the step. Without a user to approve the plan, the plan is the result."""
-    from helmsman.model.questions import STOP
     from helmsman.step import StepResult, run_step
     from helmsman.terminal import has_terminal
 
@@ -529,7 +528,6 @@ def review_command(
         raise click.UsageError("Review one thing: --uncommitted, --base or --commit.")
     if session_id is not None and (directory is not None or (model is not None and agent is None)):
         raise click.UsageError("A session has its directory and its model: leave out --cd and --model.")
-    from helmsman.model.options import ReviewTarget
     from helmsman.terminal import ask_on_terminal
 
     target: ReviewTarget | None = None
@@ -603,8 +601,6 @@ def _is_serious(report: VerifiedReview, priority: int) -> bool:
 
 
 def _review_as_dict(session: Session, report: VerifiedReview) -> dict[str, Any]:
-    from helmsman.shapes.rendering import fields_as_dict
-
     about = {"sessionId": session.id, "taskId": session.task_id, "status": session.status}
     return present(about | fields_as_dict(report))
 

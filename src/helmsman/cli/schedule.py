@@ -27,6 +27,8 @@ from helmsman.cli.output import (
     yes_option,
 )
 from helmsman.cli.run import WORK_OPTIONS, config_values, prompt_text, schema_in
+from helmsman.errors import TaskNotFound
+from helmsman.shapes.rendering import task_as_dict
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -174,7 +176,6 @@ def _show(reference: str, limit: int, as_json: bool) -> None:
 async def _task(helm: Helmsman, run: ScheduleRun) -> Task | None:
     if run.task_id is None:
         return None
-    from helmsman.errors import TaskNotFound
 
     try:
         return await helm.tasks.get(run.task_id)
@@ -230,8 +231,6 @@ def _remove(reference: str, agreed: bool, as_json: bool) -> None:
 @_schedule_argument
 def _run_now(reference: str, as_json: bool) -> None:
     """Start a run now. The schedule itself does not change."""
-    from helmsman.shapes.rendering import task_as_dict
-
     host().begin_change()
     task = with_helmsman(lambda helm: helm.extras.schedules.run_now(reference))
     print_result(f"Begun as task {task.id}.", task_as_dict(task), as_json=as_json)

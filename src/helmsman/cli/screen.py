@@ -25,7 +25,7 @@ from helmsman.model import events
 from helmsman.sessions.progress import infer_progress
 from helmsman.terminal.keyboard import in_background, terminal_keys
 from helmsman.terminal.layout import crop, fold
-from helmsman.terminal.line_editor import line_rows
+from helmsman.terminal.line_editor import Key, LineEditor, line_rows
 from helmsman.terminal.region import Region
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from helmsman.sessions.session import Session
-    from helmsman.terminal.line_editor import LineEditor
 
 _FRAME_SECONDS: Final = 0.1
 
@@ -338,8 +337,6 @@ class InputLine:
                 yield
                 return
             import termios
-
-            from helmsman.terminal.line_editor import Key, LineEditor
 
             keys = [
                 Key("enter", self._on_enter),

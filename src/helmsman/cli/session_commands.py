@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import signal
 import subprocess
 import sys
 from functools import partial
@@ -376,12 +377,7 @@ async def _own_terminal(helm: Helmsman, session_id: str) -> OwnTerminal:
 
 def _run_terminal(found: OwnTerminal) -> int:
     """Run the program on this terminal, keep its engine alive in parallel, and return the exit code."""
-    import signal
-    import subprocess
-
     from helmsman.agents.registry import engine_in_use
-    from helmsman.base.caller_context import environment
-    from helmsman.cli.consoles import settings_of_command
 
     with engine_in_use(settings_of_command().state_dir, found.engine):
         before = signal.signal(signal.SIGINT, lambda *_: None)  # leave Ctrl-C to the program

@@ -35,7 +35,9 @@ from helmsman.cli.output import (
     task_word,
 )
 from helmsman.cli.run import prompt_text
+from helmsman.model.inputs import directory as existing_directory
 from helmsman.model.options import DEFAULT_AGENT
+from helmsman.shapes.rendering import fields_as_dict, task_as_dict
 from helmsman.tasks.model import BUDGET, QUOTA, TaskOrigin, TaskStatus
 
 if TYPE_CHECKING:
@@ -99,8 +101,6 @@ def command(
     look. Not on a terminal, the columns are separated by tabs: id, alias, status, time of the last change, directory,
     instruction, agent.
     """
-    from helmsman.shapes.rendering import task_as_dict
-
     place = None if directory is None else host().place(directory)
     tasks, cursor = with_helmsman(
         lambda helm: helm.tasks.list(status=statuses or None, origin=origin, agent=agent, directory=place, limit=limit)
@@ -183,8 +183,6 @@ def _submit(
 
     Returns when the cloud has it, with its id, its alias and the address of its page.
     """
-    from helmsman.model.inputs import directory as existing_directory
-
     text = prompt_text(prompt)
     host().begin_change()
     place = host().place(directory) if host().is_elsewhere else existing_directory("directory", directory)
@@ -272,8 +270,6 @@ def _results(reference: str, wants_diff: bool, attempt: int, as_json: bool) -> i
 
 def _done(results: TaskResults) -> dict[str, Any]:
     """Return the work of a task as JSON."""
-    from helmsman.shapes.rendering import fields_as_dict
-
     return {
         "filesChanged": [fields_as_dict(file) for file in results.files] or None,
         "commands": [fields_as_dict(command) for command in results.commands] or None,
@@ -350,8 +346,6 @@ def _exit_code(task: Task) -> ExitCode:
 
 
 def _print_task(task: Task, *, as_json: bool, **more: Any) -> None:
-    from helmsman.shapes.rendering import task_as_dict
-
     if as_json:
         print_json(task_as_dict(task) | present(more))
     else:

@@ -11,6 +11,7 @@ from helmsman.base.sanitize import one_line
 from helmsman.cli.command import cli_command
 from helmsman.cli.on_session import short_id, titles, with_helmsman
 from helmsman.cli.output import Column, print_list
+from helmsman.shapes.rendering import budget_as_dict, spent_as_dict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -51,7 +52,6 @@ def command(since: str | None, group_by: str, agent: str | None, limit: int | No
     key, sessions, turns, input, cached input, output, reasoning output, cost, and with `--by session` what it is about.
     """
     from helmsman.capabilities.usage_report import merged
-    from helmsman.shapes.rendering import budget_as_dict
 
     by = cast("GroupBy", group_by)
 
@@ -103,8 +103,6 @@ def _row(group: UsageGroup) -> tuple[str, ...]:
 def _as_dict(
     told: UsageReport, groups: Sequence[UsageGroup], others: UsageGroup | None, about: Mapping[str, str] | None
 ) -> dict[str, Any]:
-    from helmsman.shapes.rendering import spent_as_dict
-
     shown = {
         "groupBy": told.group_by,
         "since": iso_time(told.since),
