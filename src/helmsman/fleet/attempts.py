@@ -28,25 +28,25 @@ _SILENCE: Final = "silenceSec"
 """Metadata key of the limits on a task's silence, at the beginning of a turn and later; None means no limit."""
 
 _CUT: Final = (
-    "The machine that worked on this was lost in the middle of it, and you go on on another. Uncommitted changes may be "
-    "missing, and a command that was running may or may not have had its effect. Look at what is there before you go on. "
+    "The machine that worked on this was lost in the middle of it, and you continue on another one. Uncommitted changes "
+    "may be missing, and a command that was running may or may not have taken effect. Look at the current state before "
+    "you continue. "
 )
 _HANDED_OVER: Final = (
-    "The machine that worked on this was stopped in order, and you go on on another. A command that ran was cut off. "
-    "Look at what is there before you go on. "
+    "The machine that worked on this was stopped in order, and you continue on another one. A running command was cut off. "
+    "Look at the current state before you continue. "
 )
-
 _CUT_SINCE: Final = (
-    "The machine that worked on this was lost in the middle of it, and you go on on another, in another directory. Your "
-    "files are as they were at {:%H:%M:%S} UTC, and so is this conversation: what you did after that is missing in both. So "
-    "is what git ignores, and a command may have had effects elsewhere. Look at what is there before you go on. "
+    "The machine that worked on this was lost in the middle of it, and you continue on another one, in another directory. "
+    "Your files are as they were at {:%H:%M:%S} UTC, and so is this conversation: work after that is missing in both. So is "
+    "what git ignores, and a command may have had effects elsewhere. Look at the current state before you continue. "
 )
 _NOT_BROUGHT: Final = "You are in another directory, and what git ignores is not there. "
 
 
 def moved_words(prompt: str) -> str:
     """Return the prompt of a session's next turn on another machine."""
-    return f"You go on on another machine. Your files are as you left them. {_NOT_BROUGHT}\n\n{prompt}"
+    return f"You continue on another machine. Your files are as you left them. {_NOT_BROUGHT}\n\n{prompt}"
 
 
 def silence_to_keep(limits: TurnLimits | None) -> Mapping[str, Any]:
@@ -57,11 +57,13 @@ def silence_to_keep(limits: TurnLimits | None) -> Mapping[str, Any]:
 def silence_of(metadata: Mapping[str, Any]) -> TurnLimits | None:
     """Return the stored limits."""
     kept = metadata.get(_SILENCE)
+    # Tasks of other versions may hold another form; then the machine's own limits apply.
     return unpack_if_valid(kept, TurnLimits)
 
 
 def was_cut(row: DictRow) -> bool:
     """Return whether an agent may have started the turn of a task in an earlier attempt."""
+    # Written before the request: a turn counts as cut even if it may not have reached the agent.
     return ASKED in row["metadata"]
 
 
@@ -76,24 +78,26 @@ def on_loss(row: DictRow, spec: TurnRequest, agents: Agents) -> OnMachineLoss:
 def _reaches_out(options: SessionOptions, agents: Agents) -> bool:
     """Return whether a turn may have had effects outside its tree: in the network, or anywhere on its machine."""
     agent = agents.get(options.agent)
+    # An unknown agent may have had effects anywhere.
     return options.writes == "anything" or options.unenforced or agent is None or agent.reaches_network(options)
 
 
 def question_of(row: DictRow) -> Question:
     """Return the question whether to continue, for the clients that follow the task."""
     return Question(
+        # The epoch makes it another question if a later machine is lost as well.
         id=f"machine-loss-{row['epoch']}",
         type="user_input",
         session_id=row["session_id"] or row["id"],
         turn_id=None,
         prompts=(
             Prompt(
-                text="The machine that ran this task was lost in the middle of it. May it go on on another?",
+                text="The machine that ran this task was lost in the middle of it. May it continue on another one?",
                 options=(CONTINUE, FAIL),
                 key="machine_loss",
                 descriptions={
-                    CONTINUE: "The agent is told what happened, looks at what is there and goes on. What it did elsewhere "
-                    "(in the network, outside of its tree) may be done a second time.",
+                    CONTINUE: "The agent is told what happened, looks at the current state and continues. Work that it did "
+                    "elsewhere (in the network, outside of its tree) may be done a second time.",
                     FAIL: "The task ends as it is.",
                 },
             ),
@@ -106,6 +110,7 @@ def question_of(row: DictRow) -> Question:
 def words_for(row: DictRow, prompt: str, *, same_session: bool, kept_at: datetime | None) -> str:
     """Return the prompt to resume a turn. `kept_at` is the time of the stored files, if they were restored."""
     cut = _HANDED_OVER if row["is_handed_over"] else _CUT
+    # Restored files are from the last snapshot; without one the files are still those of the same machine.
     if kept_at is not None:
         cut = (_HANDED_OVER + _NOT_BROUGHT) if row["is_handed_over"] else _CUT_SINCE.format(kept_at.astimezone(UTC))
     if same_session:

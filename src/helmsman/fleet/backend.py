@@ -105,6 +105,7 @@ def fleet_opener(shared: Shared) -> OpenFleet:
         url = helm.settings.fleet_url
         assert url is not None
         link = links.get(url)
+        # A fleet that could not be reached is tried again for the next client.
         if link is None or link.failed is not None:
             link = links[url] = FleetLink(url, helm.settings, shared.tasks)
             store, title = link.client.database.store, shared.agents.title
@@ -113,6 +114,7 @@ def fleet_opener(shared: Shared) -> OpenFleet:
         await link.opened.wait()
         if link.failed is not None:
             raise link.failed.again()
+        # Without the address, or it would open the fleet again.
         async with HelmsmanService(replace(helm.settings, fleet_url=None), env=helm.environment, shared=shared) as own:
             yield FleetBackend(helm, own, link, posts[url])
 
@@ -123,6 +125,7 @@ async def _serve(link: FleetLink, post: FleetNotifier) -> None:
     async with anyio.create_task_group() as both:
         both.start_soon(post.run)
         await link.run()
+        # A lost link ends the notifier, too; the next client makes both again.
         both.cancel_scope.cancel()
 
 
@@ -175,6 +178,7 @@ class FleetBackend:
         if verb in _ABOUT_SESSIONS and arguments and is_fleets(str(arguments[0])):
             if verb not in _DONE_BY_FLEETS:
                 raise refusal(verb)
+            # Decided by the id alone, since sessions of a fleet have another form of id.
             return await getattr(self, verb)(*arguments, **named)
         return await getattr(self.own, verb)(*arguments, **named)
 
@@ -198,6 +202,7 @@ class FleetBackend:
 
         It is stored with all that is needed to run it, and runs when a machine is free.
         """
+        # The limit would be checked here, against another account than the one that pays.
         if min_remaining_percent is not None:
             raise InvalidInput(
                 "Each machine of a fleet has its own account. Leave min_remaining_percent out.",
@@ -208,6 +213,7 @@ class FleetBackend:
         if in_place and worktree:
             raise InvalidInput("in_place works in the directory itself: leave worktree out.", parameter="worktree")
         place = from_here("." if cwd is None else cwd)
+        # Checked here, so that a client gets errors before the task is accepted.
         checked = session_options(
             None if in_place else place,
             session_words(options),
@@ -231,6 +237,7 @@ class FleetBackend:
         draft = await self._with_terms(draft)
         if directory is None:
             return await self.link.client.enqueue(draft), ()
+        # Before packing, which may take minutes: the same key returns the same task.
         if (known := await self.link.client.with_key(draft)) is not None:
             return known, ()
         async with self.trees.packed(draft, directory) as (packed, notes):
@@ -239,6 +246,7 @@ class FleetBackend:
     def _there(self, place: Path) -> Path:
         """Return a directory that need not exist on this machine."""
         there = place.absolute()
+        # Roots apply to the path as text; the directory itself is elsewhere.
         if self._helm.allowed_roots:
             refuse_outside(there, self._helm.allowed_roots, "cwd")
         return there.resolve()
@@ -262,6 +270,7 @@ class FleetBackend:
         refuse_unasked(session, self._helm.settings, "send it a message", changes_options=bool(words))
         if session.state.is_running and when_busy == "steer":
             _refuse_what_stays_here(tools, options)
+            # A running turn takes text only.
             if options.get("images"):
                 raise InvalidInput("Images need a separate message: queue it.", parameter="images")
             await self.link.steer(session.id, message)
@@ -284,6 +293,7 @@ class FleetBackend:
         lane = lane_of(session.id)
         earlier = await self.link.client.of_session(session.id)
         held = silence_to_keep(silence_of(earlier[-1].policy or {}) if request.limits is None else request.limits)
+        # The session keeps its first directory, as its project depends on it.
         draft = replace(draft, lane=lane, metadata={**draft.metadata, PLACE: earlier[0].directory, **held})
         session.fold(OptionsChanged(session_id=session.id, options=checked))
         return await self._accepted((await self._packed(draft, None))[0], on_question, on_task)
@@ -295,10 +305,12 @@ class FleetBackend:
         settings = self._helm.settings
         request = turn_request(text, session, options, settings, image_roots=image_roots(settings))
         pictures = await anyio.to_thread.run_sync(read_images, request.turn.images)
+        # Images travel beside the request, since their paths mean nothing elsewhere.
         return replace(request, turn=replace(request.turn, images=())), pictures
 
     def _draft(self, request: TurnRequest, key: str | None) -> FleetDraft:
         spec = request.packed()
+        # Requests are stored in the database, where every client can read them.
         if spec is None:
             raise InvalidInput(
                 "An option looks as if it held a secret, and what a fleet is asked for is stored. Put secrets into the "
@@ -318,6 +330,7 @@ class FleetBackend:
             directory=place,
             model=options.model,
             metadata={
+                # Functions of a program cannot be stored.
                 OPTIONS: pack(without_secrets(replace(options, tools=()))),
                 PLACE: place,
                 **({} if (client := asking_client()) is None else {CLIENT: pack(client)}),
@@ -340,6 +353,7 @@ class FleetBackend:
         assert found is not None
         session = await self.link.session(str(found.session_id))
         if on_question is not None:
+            # Before the questions are offered, which the loaded session may already have.
             session.handle_questions(on_question)
             self.link.offer_questions(session)
         return session
@@ -384,6 +398,7 @@ class FleetBackend:
             return await self.own.session(session_id)
         else:
             try:
+                # A local session first: agents may use the same ids in both places.
                 return await self.own.session(session_id)
             except SessionNotFound:
                 lane = await self.link.client.lane_of_agents(session_id)
@@ -405,6 +420,7 @@ class FleetBackend:
         if self._helm.allowed_roots:
             for task_id in task_ids:
                 if (task := await self.link.client.find(task_id)) is not None:
+                    # An id may name a session of any client, so its directory is checked here.
                     await self.own.tasks.local.refuse_outside(task)
 
     async def history(self, session_id: str) -> tuple[PastTurn, ...]:
@@ -471,6 +487,7 @@ async def merged(
     if cursor is not None:
         if (given := json_object(cursor)) is None:
             raise InvalidInput(f"{cursor!r:.100} is not a cursor of this list. Use that of the page before.")
+        # A source that is missing in the cursor has no further page.
         begin = {name: given[name] for name in sources if name in given}
     pages = {name: await sources[name](limit, at) for name, at in begin.items()}
     every = [(name, one) for name, (page, _) in pages.items() for one in page]
@@ -478,6 +495,7 @@ async def merged(
     following: dict[str, str | None] = {}
     for name, (page, after) in pages.items():
         used = sum(one == name for one, _ in shown)
+        # A page that was only partly shown is read again from where it was cut.
         if used == len(page):
             if after is not None:
                 following[name] = after
@@ -534,6 +552,7 @@ class FleetTasks(Tasks):
         self._client = backend.link.client
 
     async def find(self, reference: str) -> Task:
+        # The prefix tells where a task is, so local ones cost no query.
         task = None if reference.startswith(("T-local-", "T-cloud-")) else await self._client.find(reference)
         if task is None:
             return await super().find(reference)
@@ -623,6 +642,7 @@ class _BackendChanges(Changes):
             return await super()._changed(session_id)
         session = await self._backend.session(session_id)
         try:
+            # The result is a commit in this repository. Without the repository only reported edits are known.
             found = await self._backend.trees.brought_back(lane_of(session.id), session.directory)
         except InvalidInput as error:  # the repository is not here
             log.info("of session %s only its edits are shown: %s", session.id, error)
@@ -658,6 +678,7 @@ class _BackendChanges(Changes):
         if only is not None:
             raise InvalidInput("Changes of a fleet's session are applied as a whole.", parameter="only")
         session = await self._backend.session(session_id)
+        # A model may apply changes of the sessions that its client opened.
         refuse_foreign(session.id, session.opened_by, self._helm.settings, "apply its changes")
         if session.state.is_running:
             raise SessionBusy(f"Session {session_id} is still at work. Nothing was touched. Wait for it.")
@@ -667,6 +688,7 @@ class _BackendChanges(Changes):
                 f"Session {session_id} works in a directory of its machine, {session.directory}. What it changed is there.",
                 parameter="sessionId",
             )
+        # Only the diff that this client was shown may be applied.
         expected = self.shown.expected(viewer, session_id, digest)
         away, _ = found
         check = self.shown.check_of(session_id, expected)
@@ -699,6 +721,7 @@ class _BackendUsage(UsageReports):
     async def _tasks(self) -> Sequence[TurnUsage]:
         return [
             *await super()._tasks(),
+            # Usage of fleets' tasks is only in the fleet's database.
             *await self._backend.link.client.database.tasks(lambda tasks: tasks.turn_usages()),
         ]
 

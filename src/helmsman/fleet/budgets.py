@@ -127,12 +127,14 @@ class FleetBudgets:
             "usd": self._prices.cost(model, usage) or 0.0,
             "tokens": tokens(usage),
         }
+        # Money was spent already, so an outage must not lose the amount.
         await self._database.keep_trying(partial(self._database.one, _SPENT, values), "what was spent")
 
     async def states(self, local_id: str, model: str | None, usage: Usage) -> list[BudgetState]:
         """Return the use of each budget, including this usage of a task that runs here."""
         if (owned := self._tasks.get(local_id)) is None:
             return []
+        # Stored before the sums are read: of two machines that spend at the same time, one sees both.
         await self.spent(local_id, model, usage)
         look = partial(self._database.all, _STATES, self._about(owned))
         return [_state(row) for row in await self._database.keep_trying(look, "a budget")]
@@ -168,12 +170,14 @@ async def set_budget(database: FleetDatabase, given: Mapping[str, str]) -> None:
         InvalidSetting: One makes no sense; nothing was changed.
     """
     amounts = {key: None if value == NONE else _number(value) for key, value in given.items()}
+    # Removed keys are checked, too, so that a misspelt one is an error.
     set_ = {key: 1 if amount is None else amount for key, amount in amounts.items()}
     Budget.read(set_, Path("the fleet"))
 
     async def write() -> None:
         async with database.connection() as connection, connection.transaction():
             for key, amount in amounts.items():
+                # Delete and insert, in one transaction: readers see the old or the new amount.
                 await connection.execute("delete from helmsman.budget where key = %s", (key,))
                 if amount is not None:
                     await connection.execute("insert into helmsman.budget values (%s, %s)", (key, amount))
@@ -183,6 +187,7 @@ async def set_budget(database: FleetDatabase, given: Mapping[str, str]) -> None:
 
 def _number(text: str) -> float:
     try:
+        # Tokens are whole numbers; a float would be refused as such.
         return int(text) if text.isdigit() else float(text)
     except ValueError:
         raise InvalidSetting(f"{text!r:.100} is no amount. Use a number, or {NONE}.") from None

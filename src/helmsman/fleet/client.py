@@ -112,12 +112,14 @@ class FleetClient:
             FleetUnavailable: The outcome is unknown; probably nothing was accepted. Retry with an idempotency key.
         """
         draft.check()
+        # Asked before the check of machines: a repeated call must succeed even if they are gone now.
         if (known := await self.with_key(draft)) is not None:
             return known
         await self._refuse_impossible(draft)
         task_id, alias = new_fleet_task(draft.instruction)
         row = await self.database.soon(lambda: self._enter(draft, task_id, alias))
         if row is not None:
+            # After the commit, so that a listener finds the task.
             await self.database.notify((CLIENTS, task_id), (WORKERS, row["queue"]))
         return await self.with_key(draft) or await self.get(task_id)
 
@@ -131,6 +133,7 @@ class FleetClient:
     async def _refuse_impossible(self, draft: FleetDraft) -> None:
         queue = queue_of(draft.agent, draft.labels, draft.host)
         machines, at = self._machines_seen
+        # Many tasks may be accepted in a row, and machines change rarely.
         if anyio.current_time() - at > _MACHINES_SECONDS:
             machines = await self.machines()
             self._machines_seen = machines, anyio.current_time()
@@ -154,6 +157,7 @@ class FleetClient:
 
     async def _enter(self, draft: FleetDraft, task_id: str, alias: str) -> DictRow | None:
         """Store a new task in one transaction. Return None if there is one with its key, or an earlier try stored it."""
+        # The task, its tree and its request become visible together.
         async with self.database.connection() as connection, connection.transaction():
             return await enter_task(connection, draft, task_id, alias)
 
@@ -201,6 +205,7 @@ class FleetClient:
             """,
             {"agent": agent, "directory": directory, "query": query, "before": _number(cursor), "limit": limit + 1},
         )
+        # One row more than asked for tells that there is a next page.
         following = str(rows[limit - 1]["number"]) if len(rows) > limit else None
         return [
             SessionInfo(
@@ -234,6 +239,7 @@ class FleetClient:
         """Return the number of the newest task, and the lanes of tasks after the given number."""
         rows = await self._all(
             "select number, lane from helmsman.queue where number > %(number)s or %(number)s is null "
+            # The first call only asks for the newest number: earlier tasks are no news.
             "order by number desc limit case when %(number)s is null then 1 else 10000 end",
             {"number": number},
         )
@@ -309,6 +315,7 @@ class FleetClient:
         row = await self.one(_RANGE, {"task": task_id, "offset": offset})
         if row is None:
             raise TaskNotFound(f"There is no task {task_id} in the fleet.")
+        # The log of a session holds several tasks; the range selects this one's part.
         rows = await self._all(_EVENTS, row)
         events = tuple(decode(one["kind"], one["body"]).with_time(from_microseconds(one["at"])) for one in rows)
         is_over = row["has_stopped"] and len(rows) < _PAGE
@@ -317,6 +324,7 @@ class FleetClient:
     async def follow(self, task_id: str, offset: int = 0) -> AsyncIterator[FleetEvents]:
         """Yield the events of a task as they are stored, until it has ended. A reader can resume at its last offset."""
         while True:
+            # Before reading, so that no change between reading and waiting is missed.
             changed = self.watch(task_id)
             page = await self.events(task_id, offset)
             if page.events or page.is_over:
@@ -342,6 +350,7 @@ class FleetClient:
 
     def watch(self, task_id: str) -> anyio.Event:
         """Set when something changes of a task. To be asked for before one looks."""
+        # Waiting callers wake, look, and wait again.
         if len(self._changed) > 10_000:  # drop the events of tasks that no caller waits for
             for event in self._changed.values():
                 event.set()
@@ -356,16 +365,19 @@ class FleetClient:
         while True:
             with suppress(psycopg.Error):
                 async with self.database.listening(CLIENTS) as payloads:
+                    # Notifications sent while the connection was down are lost.
                     self._wake_all()  # wake callers for notifications sent before this connection listened
                     self._listening.set()
                     async for payload in payloads:
                         task_id, _, text = payload.partition(" ")
+                        # Text in progress is sent in the notification itself; it is never stored.
                         if text:
                             self.on_text(task_id, decode(ItemDelta.event_type(), text))
                             continue
                         if (changed := self._changed.pop(task_id, None)) is not None:
                             changed.set()
                         self._any_changed.set()
+                        # Events cannot be cleared, so later callers get a new one.
                         self._any_changed = anyio.Event()
             await anyio.sleep(0.5)
 
@@ -410,12 +422,14 @@ class FleetClient:
             AnswerInvalid: The answer does not fit; nothing was sent.
             InvalidInput: The answer holds a secret, which would be stored; nothing was sent.
         """
+        # Only an early check: the statement below decides who answers first.
         asked = next((one for one in await self.questions(task_id) if one.question.id == question_id), None)
         if asked is None:
             raise QuestionNotOpen(
                 f"Question {question_id} of task {task_id} is not open: it was answered, or its agent is gone."
             )
         read_answers(asked.question, answers)
+        # Postgres cannot store NUL characters.
         if any(clean_text(answer) != answer for answer in answers):
             raise AnswerInvalid("The answer has characters that are no valid text. Remove them.")
         refuse_secrets(list(answers))
@@ -429,6 +443,7 @@ class FleetClient:
     async def cancel(self, reference: str, reason: str | None = None) -> Task:
         """Stop a task; returns when all of it has really stopped, or the time is up. One that has ended stays as it is."""
         task_id = (await self.get(reference)).id
+        # The reason is stored, and shown to all clients.
         await self.one(_CANCEL, {"task": task_id, "reason": clean_text(None if reason is None else redact(reason))})
         task, _ = await self.until(task_id, lambda task: not task.is_running, timeout=_CANCEL_SECONDS)
         return task
@@ -505,6 +520,7 @@ _CANCEL: Final = """
 def _number(cursor: str | None) -> int | None:
     if cursor is None:
         return None
+    # Larger numbers would overflow the column's type.
     if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
         raise InvalidInput(f"{cursor!r:.100} is not a cursor of this list. Use that of the page before, or none.")
     return int(cursor)
@@ -544,6 +560,7 @@ async def steer(client: FleetClient, task_id: str, text: str) -> None:
         InvalidInput: It holds a secret, which would be stored; it was not sent.
     """
     refuse_secrets(text)
+    # The id makes a repeated statement harmless: the message is inserted once.
     message = {"id": uuid.uuid4().hex, "task": task_id, "text": clean_text(text)}
     sent = await client.one(_STEER, message)
     with anyio.move_on_after(_STEER_SECONDS):
@@ -553,12 +570,14 @@ async def steer(client: FleetClient, task_id: str, text: str) -> None:
             if row is not None and row["ended_at"] is not None:
                 _raise_refusal(row["refused"])
                 return
+            # The turn has ended, or its machine was lost.
             if row is None or not row["is_open"]:
                 if row is not None and row["taken_at"] is not None:
                     raise _unknown(task_id)
                 break
             await sleep_until(changed, 1.0)
         raise SessionIdle(f"No turn of task {task_id} runs now. Send it as a new message instead.")
+    # Taken back only if no machine has claimed it: then it was certainly not sent.
     if await client.one(_WITHDRAW, message) is not None:
         raise FleetUnavailable(f"The machine of task {task_id} does not answer. The message was not sent; try again.")
     raise _unknown(task_id)

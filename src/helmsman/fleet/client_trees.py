@@ -60,6 +60,7 @@ class ClientTrees:
         settings, limits = self._settings, Limits.of(self._settings)
         packing = packed_for_fleet(directory, settings.state_dir, limits, from_remote=settings.workspace_from_remote)
         await anyio.to_thread.run_sync(self._require_repository, directory)
+        # Entered in a thread, since packing reads the whole tree.
         _, tree, bundles = await anyio.to_thread.run_sync(packing.__enter__)
         try:
             yield replace(draft, bundles=bundles), tree.notes
@@ -76,6 +77,7 @@ class ClientTrees:
                 "on the machine that takes it.",
                 parameter="cwd",
             )
+        # The whole repository is sent, not only the directory.
         if self._roots and not is_inside(git.work_tree, self._roots):
             raise InvalidInput(
                 f"The repository {git.work_tree} is not within the allowed roots, and all of it would be sent. Allow it, or "
@@ -121,10 +123,12 @@ class ClientTrees:
     def _repository(self, packed: PackedTree, place: str | None) -> Git | None:
         """Return the repository that a tree came from, or another clone of it. Blocks."""
         state_dir = ensure_state_dir(self._settings.state_dir.absolute())
+        # A client elsewhere may have another clone of the same repository.
         for directory in (*(() if place is None else (Path(place),)), from_here(Path())):
             git = find_git(directory, state_dir) if directory.is_dir() else None
             if git is None or (self._roots and not is_inside(git.work_tree, self._roots)):
                 continue
+            # A result applies to any clone that has one of these commits.
             if any(git.commit(commit) == commit for commit in (packed.commit, packed.head) if commit is not None):
                 return git
         return None
@@ -145,6 +149,7 @@ class ClientTrees:
 
     async def _have_result(self, git: Git, stored: StoredTree, lane: str) -> KeptTree | None:
         reference = f"{_RESULTS}/{lane.rpartition('-')[2]}"
+        # A newer result may replace the pieces while they are read.
         while True:
             kept = await stored.kept()
             if kept is None:
@@ -160,6 +165,7 @@ class ClientTrees:
                     await anyio.to_thread.run_sync(have_commit, git, commit, bundle, reference)
                     return kept
             now = await stored.kept()
+            # Nothing has changed in between, so reading again would not help.
             if now is None or now.data == kept.data:
                 raise WorktreeError("What became of this tree is damaged in the fleet's database. Look at it there.")
 
@@ -169,6 +175,7 @@ class ClientTrees:
             lambda: git.text("for-each-ref", "--format=%(refname:lstrip=3)", _RESULTS)
         )
         names = listed.split()
+        # Asking the database costs more than some unused references.
         if len(names) < _MANY:
             return
         sql: Final = "select lane from helmsman.queue where lane = any(%s)"

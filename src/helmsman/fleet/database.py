@@ -66,6 +66,7 @@ class FleetDatabase:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
+        # Set first: connections that are in use are closed when they come back.
         self._is_closed = True
         await anyio.to_thread.run_sync(self.store.close)
         while self._idle:
@@ -94,6 +95,7 @@ class FleetDatabase:
             try:
                 yield connection
             except BaseException as error:
+                # A cancelled or otherwise broken statement leaves the connection in an unknown state.
                 if not isinstance(error, psycopg.Error) or isinstance(error, _GONE):
                     useless = [connection]
                     if isinstance(error, _GONE):  # after a restart of the server the idle connections are lost as well
@@ -105,6 +107,7 @@ class FleetDatabase:
                                 await one.close()
                 raise
             finally:
+                # An error of the statement itself leaves the connection usable.
                 if not connection.closed:
                     if self._is_closed:
                         await connection.close()
@@ -140,9 +143,11 @@ class FleetDatabase:
         while True:
             try:
                 return await do()
+            # The database exists, but has no fleet.
             except psycopg.errors.UndefinedTable as error:
                 raise not_ready() from error
             except _GONE as error:
+                # Retrying cannot help: the server has no TLS.
                 if _PLAIN in str(error):
                     raise FleetNotReady(
                         "The fleet's database takes no encrypted connections, and code and prompts travel on them. Switch "
@@ -171,6 +176,7 @@ class FleetDatabase:
             try:
                 return await do()
             except _GONE as error:
+                # Once for each outage, which may last for hours.
                 if not told:
                     log.warning("the fleet's database is away, %s waits: %s", what, first_line(error))
                     told = True
@@ -184,10 +190,12 @@ class FleetDatabase:
         its own wait for the disk. Notifications requested during a send are combined.
         """
         self._news.update(dict.fromkeys(news))
+        # The caller that is sending takes these along.
         if self._is_telling:
             return
         self._is_telling = True
         try:
+            # A lost notification costs seconds, so neither errors nor cancellation may hold up the caller.
             with anyio.move_on_after(_TELL_SECONDS, shield=True), suppress(psycopg.Error):
                 while self._news:
                     told, self._news = tuple(self._news), {}
@@ -201,6 +209,7 @@ class FleetDatabase:
         connection = await self.connect()
         try:
             for channel in channels:
+                # `listen` takes no parameters, so the name is quoted here.
                 await connection.execute(psycopg.sql.SQL("listen {}").format(psycopg.sql.Identifier(channel)))
             yield self._payloads(connection)
         finally:

@@ -55,6 +55,7 @@ async def check_database(database: FleetDatabase) -> list[FleetCheck]:
         )
     )
     assert row is not None
+    # The middle of the request is the best guess for when the database read its clock.
     return [*_checks(database.url, row, (began + time.time()) / 2)]
 
 

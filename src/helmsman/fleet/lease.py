@@ -69,6 +69,7 @@ class Lease:
         Raises:
             FleetRefused: A living worker has its name.
         """
+        # An earlier worker of this name may have died a moment ago, and its lease must expire first.
         until = time.monotonic() + _GRACE * self.seconds
         while True:
             try:
@@ -84,6 +85,7 @@ class Lease:
     async def _enter(self) -> list[str]:
         name, values = machine_of(self.id), {"lease": self.seconds, "version": __version__, **self._facts}
         async with self._database.connection() as connection, connection.transaction():
+            # Entering and reaping exclude each other, or a worker could be reaped while it enters.
             await connection.execute("select pg_advisory_xact_lock(%s)", (_REAPER,))
             # A place is locked by its worker, so an earlier worker with the same place is dead.
             gone = await connection.execute(
@@ -129,14 +131,17 @@ class Lease:
             DeclaredDead: Another worker has removed the lease.
         """
         while True:
+            # Taken before the request: the lease counts from when it was asked for, not from the answer.
             pause, asked_at = self.seconds / 3, lease_time()
             try:
+                # A hanging connection must not use up the lease.
                 with anyio.fail_after(self.seconds / 3):
                     row = await self._database.one(
                         "update helmsman.workers set seen = clock_timestamp(), running = %s where id = %s "
                         "returning draining",
                         (running(), self.id),
                     )
+                # Removed by another worker, which has this one's tasks.
                 if row is None:
                     raise DeclaredDead(self.id)
                 now = time.monotonic()
@@ -150,6 +155,7 @@ class Lease:
                     self.is_draining = True
                     drain()
             except (psycopg.Error, TimeoutError, OSError) as error:
+                # Try again soon, as the lease runs out.
                 pause = min(1.0, pause / 3)
                 log.warning("the lease could not be renewed: %s", first_line(error) or "no answer")
                 # A server that is down declares no worker dead. A server that only this worker cannot reach may do so.

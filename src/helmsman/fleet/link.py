@@ -110,6 +110,7 @@ class FleetLink:
         """Be connected, for as long as the hub lives."""
         try:
             async with self.client:
+                # Clients may ask from here on; events follow.
                 self.opened.set()
                 await self._watch()
         except HelmsmanError as error:
@@ -123,8 +124,10 @@ class FleetLink:
         """Load sessions with open questions, and follow sessions that other machines have continued."""
         while True:
             try:
+                # Sessions that no client here has loaded, with questions that every client should see.
                 for lane in await self.client.asking():
                     await self.session(session_id_of(lane))
+                # Other machines may have continued a session that is loaded here.
                 self._newest, newer = await self.client.since(self._newest)
                 for lane in newer:
                     if (known := self._known.get(lane)) is not None:
@@ -145,6 +148,7 @@ class FleetLink:
             FleetUnavailable: The database cannot be reached.
         """
         lane = lane_of(session_id)
+        # Concurrent callers share one load.
         known = await self._loading.get(lane, lambda: self._load(lane))
         await self.catch_up(known.session)
         return known.session
@@ -153,6 +157,7 @@ class FleetLink:
         """Deliver the events that other machines have stored for a session since."""
         known = self._known[lane_of(session.id)]
         async with known.reading:
+            # A follower delivers events itself; two readers would deliver them twice.
             if not known.is_followed:
                 await self._read(known)
             elif not session.state.is_running:
@@ -164,6 +169,7 @@ class FleetLink:
             raise SessionNotFound(f"There is no session {session_id_of(lane)} in the fleet. List the sessions.")
         spec = await self.client.spec(tasks[-1].id)
         options = SessionOptions(agent=tasks[-1].agent) if spec is None else spec.options
+        # The last ended task is delivered again, so that the session shows its result.
         begun = [task for task in tasks if not task.is_running][:-1]
         state = SessionState(
             session_id_of(lane),
@@ -175,6 +181,7 @@ class FleetLink:
             created_at=tasks[0].created_at,
         )
         session = Session(state, Feed(self._settings.event_buffer_size), self, self.listeners)
+        # The engine is on another machine, so this copy never talks to an agent.
         session.become_copy()
         known = _Followed(session, lane)
         known.task = begun[-1] if begun else None
@@ -183,6 +190,7 @@ class FleetLink:
 
     async def _read(self, known: _Followed) -> None:
         """Deliver all stored events, and keep following if the session has not ended."""
+        # Set before reading, so that a concurrent call does not start a second follower.
         known.is_followed = True
         try:
             is_over = await self._deliver_stored(known)
@@ -202,6 +210,7 @@ class FleetLink:
                 return True
             while True:
                 before = known.offset
+                # Saved before delivering: a failing listener must not cause the same events again.
                 page = await self.client.events(task.id, known.offset)
                 known.offset = page.offset
                 self._deliver(known, page.events)
@@ -218,6 +227,7 @@ class FleetLink:
         ids = [task.id for task in tasks]
         for task_id in ids:
             known.session.fold(TaskLinked(session_id=known.session.id, task_id=task_id))
+        # Tasks only get added, so the position of the known one is stable.
         at = -1 if known.task is None else ids.index(known.task.id)
         if known.task is not None and known.session.state.is_running:
             return tasks[at]
@@ -264,11 +274,13 @@ class FleetLink:
     def _deliver(self, known: _Followed, events: Sequence[Event]) -> None:
         session = known.session
         for event in events:
+            # The task's own end comes last, with its result; the log's would end the turn too early.
             if isinstance(event, TurnEnded) and event.agent_id is None:
                 continue  # the end is in the task
             if isinstance(event, TurnRequested):
                 if session.state.turn_id is None:
                     continue  # delivered when the task was accepted
+                # A new request means that an earlier attempt is gone, and its questions with it.
                 for question_id in list(session.state.questions):
                     by = str(TURN_ENDED)
                     self._apply(
@@ -286,6 +298,7 @@ class FleetLink:
 
     async def _end(self, known: _Followed, task: Task) -> None:
         task = known.task = await self.client.get(task.id)
+        # A client that has seen the end needs no notice of it.
         if known.session.is_watched and NOTIFY in (task.policy or {}):
             with suppress(RegistryUnavailable):
                 await NoticeStore(self.client.database.store).forget_due(f"task {task.id}")
@@ -307,6 +320,7 @@ class FleetLink:
         for asked in await self.client.questions(task.id):
             deadline = session.deadlines.get(asked.question.id)
             if deadline is not None and asked.expires_at is not None:
+                # The deadline is in the database's time; convert the rest of it to the local clock.
                 left = max(0.0, (asked.expires_at - now).total_seconds())
                 timeout = (asked.expires_at - asked.asked_at).total_seconds()
                 deadline.change(TimeLeft(left=left, at=clock, end=clock + LONGEST_SECONDS, leases={}, timeout=timeout))
@@ -314,6 +328,7 @@ class FleetLink:
     def offer_questions(self, session: Session) -> None:
         """Pass open questions to the session's handler, and cancel the handler if another client has answered."""
         known, opened = self._known[lane_of(session.id)], session.state.questions
+        # Closed elsewhere: the handler's answer would come too late.
         for question_id in session.deadlines.keys() - opened.keys():
             session.set_deadline(question_id, None)
             if (scope := known.asking.pop(question_id, None)) is not None:
@@ -356,12 +371,14 @@ class FleetLink:
         if known.task is None or not session.state.is_running:
             raise QuestionNotOpen(f"Session {session_id} asks nothing. Look at its status.")
         await self.client.answer(known.task.id, question_id, answers, by)
+        # The answer is stored; wait a moment until its machine has used or refused it.
         with anyio.move_on_after(_TOLD_SECONDS):
             while question_id in session.state.questions:
                 with anyio.move_on_after(_LOOK_SECONDS):
                     await session.feed.changed()
                     continue
                 for asked in await self.client.questions(known.task.id):
+                    # The machine that asks may find the answer invalid, and opens the question again.
                     if asked.question.id == question_id and asked.refused is not None:
                         raise AnswerInvalid(asked.refused)
         return session
@@ -371,6 +388,7 @@ class FleetLink:
         session = await self.session(session_id)
         lane = lane_of(session_id)
         tasks = await self.client.of_session(session_id_of(lane))
+        # Waiting tasks first, or the next one would start when the running one ends.
         for task in reversed(tasks):
             if task.is_running:
                 await self.client.cancel(task.id)

@@ -84,10 +84,12 @@ def who_is_told(settings: NotifySettings, place: str, *, agent: str, directory: 
     """Return the events that each recipient wants, and the delay for questions, for the metadata of a task."""
 
     def wanted(recipient: Recipient) -> list[str]:
+        # With every kind of event, to see which of them this recipient wants.
         notification = (Notification(kind=kind, about="", title="", directory=directory, agent=agent) for kind in KINDS)
         return [one.kind for one in notification if recipient.wants(one)]
 
     to = {key_of(one, place): kinds for one in settings.to if (kinds := wanted(one))}
+    # Without recipients the task carries no list, and nothing is triggered.
     return {NOTIFY: {"to": to, "unanswered": settings.unanswered}} if to else {}
 
 
@@ -120,6 +122,7 @@ class FleetNotices(NoticeStore):
         """Set the recipients that this machine sends to, and take the time from the database."""
         self.recipients = dict(recipients)
         self.lease_seconds = _MORE_SECONDS + max((one.timeout for one in recipients.values()), default=0.0)
+        # Machines' clocks differ, and leases of senders are compared in the database's time.
         self._ahead = await self._schedules.now() - datetime.now(UTC)
 
     async def enter_due(self) -> None:
@@ -137,11 +140,13 @@ class FleetNotices(NoticeStore):
         """Send again what a machine did not send in its time."""
         now = microseconds(self.clock())
         left = await self._read(lambda connection: {row["recipient"] for row in connection.execute(_LEFT, (now,))})
+        # Only recipients that this machine knows: others have their own senders.
         for key in left & self.recipients.keys():
             await self.recover(key)
 
     async def next_for(self, recipient: str) -> Delivery | None:
         while (delivery := await super().next_for(recipient)) is not None:
+            # Checked at the last moment: a question may have been answered since.
             if await self._is_needed(delivery):
                 quiet, now = self.recipients[recipient].quiet, self.clock()
                 until = None if quiet is None or delivery.next_at > now else quiet.until(now)
@@ -159,12 +164,14 @@ class FleetNotices(NoticeStore):
         """Return the notice of a subject, and what each recipient wants to hear of it."""
         kind, _, rest = about.partition(" ")
         subject = rest.partition(" ")[0]
+        # Runs of a schedule carry its policy, as no client asks for them.
         if kind == "run":
             schedule = next((one for one in await self._schedules.all() if one.id == subject), None)
             policy = {} if schedule is None else schedule.policy
             return await notification_of_run(self._schedules, about), policy.get(NOTIFY, {}).get("to", {})
         asked = await self._one(_ASKED, about, subject) if kind == "question" else None
         row = await self._one("SELECT * FROM tasks WHERE id = ?", subject)
+        # Deleted, or answered, since it became due.
         if row is None or (kind == "question" and asked is None):
             return None, {}
         task = task_of(row)
@@ -228,6 +235,7 @@ class FleetNotifier:
 
     async def who_is_told(self, *, agent: str, directory: str | None) -> dict[str, Any]:
         """Return the events that each recipient wants, for the metadata of a task that is requested here."""
+        # A client must not wait long for the settings of notices.
         with anyio.move_on_after(_LOAD_SECONDS):
             await self.loaded.wait()
         return who_is_told(self.settings, self._place, agent=agent, directory=directory)
@@ -247,6 +255,7 @@ class FleetNotifier:
                             read = partial(NotifySettings.of_machine, self._state_dir)
                             self.settings = await anyio.to_thread.run_sync(read)
                         finally:
+                            # Also after an error: a task is then accepted without recipients.
                             self.loaded.set()
                         await self._update_loops(self.settings, tasks)
                     if self._loops:
@@ -254,6 +263,7 @@ class FleetNotifier:
                         await self.notices.take_over()
                         for loop, _ in self._loops.values():
                             loop.look()
+                # The user is editing the file; keep the recipients that were read last.
                 except InvalidSetting as error:
                     log.debug("who is told of the fleet's tasks stays as it is: %s", error)
                 except HelmsmanError as error:

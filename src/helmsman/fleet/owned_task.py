@@ -207,9 +207,11 @@ class OwnedTask:
         self, parts: LiteralString, *, often: bool = False, found: LiteralString = "", **values: Any
     ) -> DictRow:
         """Run a statement of these parts if the claim holds, and return what it has `found`. Clients are notified."""
+        # A notification inside the statement makes transactions wait for each other.
         told, counted = ("", "") if often else (_TOLD, ", (select count(*) from told) as told")
         sql = f"{_OWNED}{told}{parts} select (select count(*) from owned) as owned{counted}{found}"  # noqa: S608
         row = await self.database.one(sql, {"task": self.id, "epoch": self.epoch, **values})
+        # Another worker has claimed it: stop here.
         if row is None or not row["owned"]:
             raise NotOwner(self.id)
         if often:
@@ -232,11 +234,13 @@ class OwnedTask:
                 where id = %(task)s and epoch = %(epoch)s and status = 'working' returning id
             )
         """
+        # Every client can read the stored text.
         values |= {name: redact_value(values[name]) for name in ("note", "progress")}
         values["progress"], values["metadata"] = jsonb(values["progress"]), jsonb(values["metadata"])
         if not (await self._write(sql, often=True, found=", (select count(*) from changed) as changed", **values))[
             "changed"
         ]:
+            # The claim holds, but the task has ended.
             raise NotOwner(self.id)
 
     async def add_events(self, events: Sequence[NewEvent]) -> None:
@@ -246,6 +250,7 @@ class OwnedTask:
         ) as before"""
         while True:
             row = await self._write(f", {_logged('owned')}", often=True, found=found, **self._to_log(events))
+            # A repeated statement finds its own events in the log already.
             if row["logged"] or row["before"] == self.logged + len(events):
                 self.logged += len(events)
                 return
@@ -259,6 +264,7 @@ class OwnedTask:
             "logged": self.logged,
             "times": [event.at for event in new],
             "kinds": [event.kind for event in new],
+            # Postgres cannot store NUL characters.
             "bodies": [clean_text(event.body) for event in new],
         }
 
@@ -341,6 +347,7 @@ class OwnedTask:
                 from owned where helmsman.queue.id = owned.id
             )
         """
+        # A question may quote a command with a secret.
         await self._write(sql, question=question.id, content=Json(redact_value(pack(question))), seconds=seconds)
 
     async def close_question(self, question_id: str) -> None:
@@ -386,6 +393,7 @@ class OwnedTask:
             """,
             {"task": self.id, "epoch": self.epoch},
         )
+        # Cancelled and ended elsewhere, or claimed by another worker.
         if row is None:
             raise NotOwner(self.id)
         return row
@@ -419,6 +427,7 @@ class OwnedTask:
         known: dict[str, Any] = dict.fromkeys(("note", "turn_id", "result", "error", "usage", "model"))
         known |= {"metadata": {}} | dict(end)
         known |= {name: redact_value(known[name]) for name in ("note", "result", "error")}
+        # The end in the log and the columns are written in one statement, so they cannot disagree.
         ended = ended_turn(self.session_id, known)
         known |= {name: jsonb(known[name]) for name in ("error", "usage", "metadata")}
         known |= {name: clean_text(known[name]) for name in ("note", "result")}
@@ -433,6 +442,7 @@ class OwnedTask:
                 "outcome": clean_text(json.dumps({} if outcome is None else to_keep(outcome))),
             },
         )
+        # A retry after a lost answer finds its own result.
         if row is None or not (row["ended"] or row["had_ended"]):
             raise NotOwner(self.id)
 

@@ -31,6 +31,7 @@ def read_images(images: Sequence[Path]) -> tuple[tuple[str, bytes], ...]:
     for image in images:
         try:
             with image.open("rb") as file:
+                # One byte more than allowed shows that it is too large.
                 content = file.read(left + 1)
         except OSError as error:
             raise InvalidInput(f"{image} cannot be read: {error.strerror}.", parameter="images") from None
@@ -59,6 +60,7 @@ def _write(folder: Path, parts: Sequence[tuple[int, str, bytes]]) -> list[Path]:
     placed: list[Path] = []
     for number, suffix, content in parts:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # The suffix comes from another machine, and becomes part of a path.
         placed.append(folder / f"{number}{suffix if suffix[1:].isalnum() else ''}")
         placed[-1].write_bytes(content)
     return placed

@@ -62,8 +62,10 @@ class EventPump:
 
     def put(self, event: Event) -> None:
         """Take in what has happened. Does not wait, and does not raise."""
+        # Clients know the session by the fleet's id, not by the agent's.
         event = event.changed(session_id=self._owned.session_id)
         if isinstance(event, ItemDelta):
+            # Only whole words are passed on: a secret may be split between two chunks.
             text = self._being_written.setdefault(event.item_id, RedactedStream()).feed(event.text)
             before = self._written.get(event.item_id)
             self._written[event.item_id] = replace(event, text=text if before is None else before.text + text)
@@ -74,6 +76,7 @@ class EventPump:
         elif isinstance(event, ItemStarted | ItemUpdated):
             event = event.changed(item=_without_unfinished(event.item))
         elif isinstance(event, ItemEnded):
+            # The finished item has the whole text.
             self._being_written.pop(event.item.id, None)
             self._written.pop(event.item.id, None)
         elif isinstance(event, TurnEnded):
@@ -87,6 +90,7 @@ class EventPump:
     def _append(self, event: NewEvent) -> None:
         self._buffer.append(event)
         self._size += len(event.body)
+        # The newest events matter most to a reader that comes back after an outage.
         while len(self._buffer) > _MOST_EVENTS or self._size > _MOST_CHARS:
             self._size -= len(self._buffer.popleft().body)
             self._lost += 1
@@ -102,11 +106,14 @@ class EventPump:
         while True:
             await self._wake.wait()
             if not self._is_closing:
+                # A pause before each write collects what happens at the same time.
                 await anyio.sleep(BATCH_SECONDS)
             self._wake = anyio.Event()
             while self._buffer or self._lost:
+                # Taken from the buffer before writing, so the batch is held here until it is stored.
                 await database.keep_trying(partial(self._owned.add_events, self._take()), "an event")
             written, self._written = self._written, {}
+            # Text in progress is only sent, never stored, so a lost notification costs nothing.
             await database.notify(
                 *(
                     (
@@ -127,6 +134,7 @@ class EventPump:
             lost, self._lost = f"{self._lost} events are not stored: the database was away for too long.", 0
             batch.append(NewEvent.of(Notice(session_id=self._owned.session_id, kind="engine", message=lost)))
         size = 0
+        # At least one event, however large.
         while self._buffer and (size < _BATCH_CHARS or not batch):
             batch.append(self._buffer.popleft())
             size += len(batch[-1].body)

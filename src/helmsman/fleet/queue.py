@@ -74,7 +74,9 @@ async def enter_task(connection: DatabaseConnection, draft: FleetDraft, task_id:
     """
     queue, lane = queue_of(draft.agent, draft.labels, draft.host), draft.lane or task_id
     if draft.lane is not None:
+        # The session's files and transcript are on that machine.
         before = await (await connection.execute(_BEFORE, {"lane": lane})).fetchone()
+        # Two messages to one session must become visible in the order of their numbers.
         await connection.execute(_LOCK, (lane,))
         if before is not None:
             draft = replace(draft, labels=(*draft.labels, *before["needs"]))
@@ -160,6 +162,7 @@ class QueueConsumer:
         """Claim and run tasks until cancelled, which cancels the running ones."""
         async with anyio.create_task_group() as tasks:
             while True:
+                # Replaced before claiming, so that a notification during the claim is not lost.
                 self._woken, wait = anyio.Event(), _LOOK_SECONDS
                 try:
                     if self._free > 0:
@@ -167,6 +170,7 @@ class QueueConsumer:
                 except psycopg.Error as error:
                     wait = _RETRY_SECONDS
                     log.debug("the queue cannot be read: %s", error)
+                # Many notifications in a row cause one claim.
                 await anyio.sleep(_REST_SECONDS)
                 await sleep_until(self._woken, wait)
                 await anyio.sleep(_LAST_SECONDS * len(self.running) / self._capacity)
@@ -178,10 +182,12 @@ class QueueConsumer:
     async def _claim(self, tasks: anyio.abc.TaskGroup) -> float:
         """Start tasks for half of the free capacity. Return the seconds until the next poll without a notification."""
         most = (self._free + 1) // 2  # other workers may have more free capacity
+        # For `return_strays`, which must not take a claim in flight for a lost one.
         self._claims, self._is_claiming = self._claims + 1, True
         try:
             claimed, due = await OwnedTask.claim(self._database, self._offer(), most)
             for owned in claimed:
+                # Before anything can fail, so that the task is never taken for a stray.
                 self.running.add(owned.id)
                 tasks.start_soon(self._run_one, owned)
         finally:
@@ -203,6 +209,7 @@ class QueueConsumer:
 
     async def return_strays(self) -> None:
         """Put back tasks that the database says run here, and do not: the answer to their claim was lost."""
+        # Read before the query: a claim during it makes the result useless.
         worker, claims = self._offer().worker, self._claims
         rows = await self._database.all(
             "select id from helmsman.queue where status = 'working' and worker = %s", (worker,)

@@ -159,6 +159,7 @@ class TaskRun:
         row = self._owned.row
         try:
             async with self._serving():
+                # Readers see that the turn begins again, as the earlier attempt's events stay in the log.
                 if self._owned.epoch > 1:
                     again = TurnRequested(
                         session_id=self._owned.session_id, text=row["instruction"], task_id=self._owned.id
@@ -166,18 +167,22 @@ class TaskRun:
                     self._pump.put(again)
                     self._pump.note(f"The machine that ran it was lost. {machine_of(row['worker'])} continues it.")
                 end, outcome = await self._work()
+                # Before the end is written: another machine may claim the session's next task right after.
                 await self._ship_the_rest()
                 if self._is_let_go:
                     await self._pump.close()
                     self._handed_over.set()
+                    # The process is about to end. Returning would report the task as ended here.
                     await anyio.sleep_forever()  # the process ends
                 if self._has_lost_engine(end):
                     return AGAIN
                 await self._pump.close()
+                # Last of all: from here on the task is not this machine's.
                 await self._keep(lambda: self._owned.finish(end, outcome), "a result")
                 return str(end["status"])
         except NotOwner:
             log.warning("task %s is another machine's by now", self._owned.id)
+            # Another machine works on it, so nothing here may continue.
             await self.stop_turn()
             return "fenced"
 
@@ -215,6 +220,7 @@ class TaskRun:
     async def _work(self) -> tuple[dict[str, Any], TaskOutcome | None]:
         """Run the turn. Return how it ended and its outcome."""
         row = self._owned.row
+        # Cancelled while it waited, or while its earlier machine was lost.
         if row["cancel_asked"]:
             return {"status": "canceled", "note": cancelled(row["cancel_reason"])}, None
         if self._owned.epoch > MOST_ATTEMPTS:
@@ -226,12 +232,14 @@ class TaskRun:
             if spec is None:
                 raise InvalidInput("Its machine does not understand the request. Upgrade that machine.")
             await self._bring_session(spec)
+            # Only the report of its end was lost with the machine.
             if (ended := await self._ended_before(spec)) is not None:
                 return ended, None
             if was_cut(row) and not await self._may_go_on(spec):
                 return (dict(loss_failure(row)) if self._stopping is None else self._stopped()), None
             session = await self._begin(spec)
             task = await self._until_ended(session)
+            # Counted before the end is written, so that a budget never misses a finished task.
             await self._budgets.spent(task.id, task.model, task.usage or Usage())
             await self._store_files()
         except HelmsmanError as error:
@@ -239,11 +247,13 @@ class TaskRun:
                 return self._stopped(), None
             return {"status": "failed", "error": error.as_dict()}, None
         finally:
+            # The worktree belongs to a session only once that has started.
             if self._made is not None and self._session is None:
                 with anyio.CancelScope(shield=True):
                     await anyio.to_thread.run_sync(lifecycle.discard, self._made)
         outcome = await self._helm.task_writer.registry(lambda registry: registry.outcome(task.id))
         end = end_of(task)
+        # The outcome is unknown, so the user must look.
         if end["status"] not in ("completed", "failed", "canceled"):
             end |= {"status": "failed", "error": {"code": "unknown_outcome", "message": task.note, "retryable": False}}
         if self._stopping is not None and end["status"] == "canceled":
@@ -321,6 +331,7 @@ class TaskRun:
         limits: Mapping[str, int] | None = None
         if tree is not None and tree.kept is not None and was_cut(row) and row["worker_before"] != row["worker"]:
             # The transcript after this point describes file changes that the stored tree does not contain.
+            # A tree of an earlier session says nothing about this transcript.
             limits = tree.kept.rollouts if tree.kept.session_id == session_id else None
         try:
             transcript = self._transcript = await SharedTranscript.of(
@@ -330,6 +341,7 @@ class TaskRun:
                 return
             self._is_moved = await transcript.is_elsewhere(limits)
             if tree is not None and not self._is_moved:
+                # The transcript is current, but the worktree was removed here.
                 self._is_moved = not await anyio.to_thread.run_sync(tree.is_here, session_id)
             if self._is_moved:
                 self._made = None if tree is None else await tree.make()
@@ -339,16 +351,19 @@ class TaskRun:
         except (CannotMove, Unsupported) as error:
             if not was_cut(self._owned.row):
                 raise
+            # After a loss, a new session with the old files is better than no work at all.
             self._transcript, self._goes_on_with, self._is_moved = None, None, False
             self._pump.note(f"It continues in a new session of its agent: {error.message}")
 
     async def _ended_before(self, spec: TurnRequest) -> dict[str, Any] | None:
         """Return how the turn ended before its machine was lost, if only the report of its end is missing."""
         row, session_id = self._owned.row, self._goes_on_with
+        # Without an id it is not known which recorded turn it is.
         if not was_cut(row) or session_id is None or row["turn_id"] is None:
             return None
         index = self._helm.agents[spec.options.agent].sessions(self._helm.settings, self._helm.environment)
         turn = None if index is None else await anyio.to_thread.run_sync(index.turn, session_id, row["turn_id"])
+        # A turn that failed or was interrupted is run again.
         if turn is None or turn.outcome != "completed":
             return None
         known = {
@@ -360,6 +375,7 @@ class TaskRun:
 
     async def _ship_transcript(self) -> None:
         await self._has_session.wait()
+        # Polled, as another program writes the files.
         while await self._ship():  # noqa: ASYNC110 - files of another program
             await anyio.sleep(_SHIP_SECONDS)
 
@@ -368,6 +384,7 @@ class TaskRun:
 
         Return False if the session cannot move.
         """
+        # The end of the turn ships as well, and parts must be stored in order.
         async with self._shipping:
             if self._transcript is None and self._session is not None:
                 agent = self._session.options.agent
@@ -396,10 +413,12 @@ class TaskRun:
             text = words_for(row, turn.text, same_session=session_id is not None, kept_at=since)
         elif self._made is not None:
             text = moved_words(turn.text)
+        # Stored before the request: after a loss it tells that the agent may have begun.
         await self._keep(partial(self._owned.update, metadata={ASKED: self._owned.epoch}), "its beginning")
         session: Session | None = None
         if session_id is not None and not self._is_moved:
             try:
+                # The machine's own rules and limits apply, as for a request made here.
                 session = await self._helm.say(session_id, text, **asked, **spec.words())
             except SessionNotFound as error:
                 if not was_cut(row):
@@ -422,6 +441,7 @@ class TaskRun:
         self._attach(session)
         known = {"directory": session.directory, "model": session.model, "turn_id": session.state.turn_id}
         await self._keep(partial(self._owned.update, session_id=session.id, **known), "a session")
+        # The cancellation came while the session was starting.
         if self._stopping is not None:
             await self.stop_turn()
         return session
@@ -439,6 +459,7 @@ class TaskRun:
         """Report the events of the turn so far, and listen for new ones."""
         self._session = session
         self._has_session.set()
+        # Events may have come before anything listened.
         for event in session.feed.since(session.turn_cursor).events:
             self._on_event(session, event)
         self._stop_listening = self._helm.listen(self._on_event)
@@ -453,6 +474,7 @@ class TaskRun:
                 task = await self._helm.task_writer.registry(lambda registry: registry.get(local))
                 assert task is not None
                 if not task.is_running:
+                    # An interrupt may still be ending processes.
                     async with self._stop:
                         return task
                 with anyio.move_on_after(_PROGRESS_SECONDS):  # the task resumes later, or its end is being written
@@ -479,16 +501,19 @@ class TaskRun:
             return
         if isinstance(event, TurnRequested):
             event = event.changed(task_id=self._owned.id)
+        # The end is written with the result, in one statement.
         if not isinstance(event, TurnEnded | EngineGone) or event.agent_id is not None:
             self._pump.put(event)  # the end of the task is logged when all of it has stopped
         self._has_progress = True
         self._items += isinstance(event, ItemEnded)
         if isinstance(event, QuestionAsked):
             deadline = session.deadlines.get(event.question.id)
+            # Clients show the same deadline as this machine.
             self._asked[event.question.id] = None if deadline is None or not deadline.has_end else deadline.seconds
             self._news.set()
         elif isinstance(event, QuestionClosed):
             self._closed.append(event.question_id)
+            # Users do not watch runs of schedules, so an expired question ends it.
             self._is_unanswered |= event.by == str(DEADLINE) and SCHEDULE in self._owned.row["metadata"]
             self._news.set()
         elif isinstance(event, EngineGone):
@@ -510,6 +535,7 @@ class TaskRun:
             for question_id in closed:
                 await self._keep(partial(self._owned.close_question, question_id), "a question")
             if self._is_unanswered:
+                # The refusal has reached the agent; nothing more is expected of it.
                 await self.stop_turn()
 
     async def _store_turn(self) -> None:
@@ -547,12 +573,14 @@ class TaskRun:
             for message in orders["messages"]:
                 await self._steer(message)
             if self._stopping is None and (orders["cancel_asked"] or orders["is_late"]):
+                # Set before stopping, so that the end is reported with this reason.
                 self._stopping = cancelled(orders["cancel_reason"]) if orders["cancel_asked"] else LATE
                 self._own_answered.set()
                 if self._session is not None:
                     self._helm.task_writer.explain(self._session.id, if_stopped=self._stopping)
                 await self.stop_turn()
             if orders["is_late"]:
+                # Otherwise the passed deadline would make this loop spin.
                 until = None
 
     async def _steer(self, message: dict[str, Any]) -> None:
@@ -562,7 +590,9 @@ class TaskRun:
         """
         session = self._session
         if session is None or not await self._owned.database.keep_trying(
-            partial(self._owned.take_message, message["id"]), "a message"
+            # Claimed first: a message must never reach the agent twice.
+            partial(self._owned.take_message, message["id"]),
+            "a message",
         ):
             return
         refused: dict[str, Any] | None = None
@@ -578,11 +608,13 @@ class TaskRun:
             self._own_answer, self._answered_by = str(given["answer"][0]).partition(":")[0].strip(), by
             self._own_answered.set()
             return
+        # Notifications and polling may bring the same answer twice.
         if self._session is None or question_id in self._given:
             return
         try:
             self._given.add(question_id)
             await self._helm.respond(self._session.id, question_id, given["answer"], by=by)
+        # The agent withdrew it, or an answer on this machine came first.
         except QuestionNotOpen:
             await self._keep(lambda: self._owned.close_question(question_id), "a question")
         except AnswerInvalid as error:
@@ -606,4 +638,5 @@ async def run_task(
             budgets.left(claimed)
             running.pop(owned.id, None)
             await anyio.to_thread.run_sync(forget_images, helms[0].settings.state_dir, [owned.id])
+        # A new epoch fences late writes of the lost attempt.
         claimed = await owned.database.keep_trying(claimed.claim_again, "a task")

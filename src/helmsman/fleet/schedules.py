@@ -65,6 +65,7 @@ class _RunQueue:
     def add(self, draft: TaskDraft, also: Callable[[StoreConnection, Task], None] | None = None) -> tuple[Task, bool]:
         run = _draft(draft)
         task_id, alias = new_fleet_task(run.instruction)
+        # Runs of schedules have no labels and no host.
         values = enqueue_values(run, task_id, alias, task_id, queue_of(run.agent))
 
         def work(connection: StoreConnection) -> tuple[Task, bool]:
@@ -73,10 +74,12 @@ class _RunQueue:
                 "SELECT * FROM tasks WHERE id = ? OR idempotency_key = ?", (task_id, values["key"])
             )
             task = task_of(known.fetchone())
+            # Another worker has entered this run.
             if not is_new:
                 return task, False
             if also is not None:
                 also(connection, task)
+            # In the transaction: workers learn of the run when it is visible, and not before.
             connection.execute("select pg_notify(?, ?), pg_notify(?, ?)", (CLIENTS, task_id, WORKERS, values["queue"]))
             return task, True
 

@@ -281,6 +281,7 @@ _OLDEST: Final = 1
 async def migrate(connection: DatabaseConnection) -> int:
     """Migrate the tables to this version, safe against concurrent migrations. Return the previous version."""
     async with connection.transaction():
+        # Several machines may be upgraded at the same time.
         await connection.execute("select pg_advisory_xact_lock(%s)", (LOCK,))
         await connection.execute("create schema if not exists helmsman")
         await connection.execute(
@@ -289,8 +290,10 @@ async def migrate(connection: DatabaseConnection) -> int:
         )
         row = await (await connection.execute("select version from helmsman.fleet")).fetchone()
         before = 0 if row is None else int(row["version"])
+        # Only the missing steps; a released step never changes.
         for statement in (statement for step in _STEPS[before:] for statement in step):
             await connection.execute(statement)
+        # The store may have added columns since, so the view is made anew.
         columns = await (await connection.execute(_COLUMNS)).fetchall()
         shown = (f"{_TASKS.get(one['name'], 'null::' + one['type'])} as {one['name']}" for one in columns)
         view = f"create or replace view helmsman.tasks as select {', '.join(shown)} from helmsman.queue"  # noqa: S608

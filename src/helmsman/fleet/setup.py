@@ -30,10 +30,12 @@ async def init_fleet(url: str) -> list[FleetCheck]:
         FleetUnavailable: It cannot be reached.
     """
     async with FleetDatabase(url, name="helmsman fleet init") as database:
+        # Before anything is created: a replica or a server without fsync is refused.
         checks = await check_database(database)
         if wrong := [check.text for check in checks if check.verdict == "wrong"]:
             raise FleetNotReady(" ".join(wrong))
         try:
+            # The store's tables come first, as the fleet's view refers to them.
             await anyio.to_thread.run_sync(database.store.write, give_to_fleet)
             async with database.connection() as connection:
                 await migrate(connection)

@@ -43,6 +43,7 @@ class SharedTranscript:
         database = self._owned.database
         if limits is not None:
             cut = limits
+            # Cut under this epoch, so that no other machine can resume from the longer transcript.
             await database.keep_trying(lambda: self._owned.cut_rollouts(self._session.id, cut), "a transcript")
         sizes = await database.keep_trying(
             lambda: database.all(
@@ -82,6 +83,7 @@ class SharedTranscript:
             NotOwner: Another machine has claimed the task.
         """
         while parts := await self._session.tails():
+            # In order, and acknowledged one by one: an interruption continues at the next part.
             for part in parts:
                 await self._owned.database.keep_trying(lambda part=part: self._store(part), "a transcript")  # type: ignore[misc]
                 self._session.kept(part)

@@ -233,6 +233,7 @@ class FleetDraft(Value, frozen=True, kw_only=True):
                 raise InvalidInput(f"{name} is {seconds}. Use seconds from now, up to a year.", parameter=name)
         for label in self.labels:
             checked_name(label, "A label")
+        # All of it is stored where every machine of the fleet can read it.
         refuse_secrets([self.instruction, dict(self.spec), dict(self.metadata), self.idempotency_key])
 
 

@@ -101,6 +101,7 @@ class Worker:
         """
         async with AsyncExitStack() as opening:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # Two workers on one directory would run each other's tasks.
             held = take_lock(self._directory / "worker.lock")
             if held is None:
                 raise FleetRefused(
@@ -118,8 +119,10 @@ class Worker:
                 agents=dict.fromkeys(self.options.agents, ""),
                 capacity=self.options.capacity,
             )
+            # Taken before the request: the lease counts from here.
             asked_at = lease_time()
             await self._lease.take()
+            # Processes end before the lease does, so that no other worker finds them running.
             self.lease = ProcessLease(self.options.lease - margin_of(self.options.lease), renewed_at=asked_at)
             opening.callback(self.lease.close)
             self._exit = opening.pop_all()
@@ -143,7 +146,9 @@ class Worker:
         self._patient = patient
         self._budgets = FleetBudgets(self._database, helm.tasks.prices)
         for one in (helm, patient):
+            # Tasks of the fleet count against the fleet's budgets.
             one.extras.budgets.elsewhere = self._budgets
+        # Looked up before the first claim: tasks may need a certain version of an agent.
         await self._database.soon(partial(self._lease.offer, *await self._look_at_agents()))
         self._queue = QueueConsumer(
             self._database,
@@ -162,6 +167,7 @@ class Worker:
                     )
                 except DeclaredDead as error:
                     dead.append(error)
+                    # Everything stops here; other workers have the tasks.
                     tasks.cancel_scope.cancel()
 
             tasks.start_soon(keep_lease)
@@ -173,6 +179,7 @@ class Worker:
             tasks.start_soon(self._post(helm).run)
             self.ready.set()
             await self._leaving.wait()
+            # A drained worker finishes its tasks; a stopped one hands them over.
             while self._queue.running and not self._is_stopping:
                 await sleep_until(self._woken, 1.0)
             await self._release_work()
@@ -200,6 +207,7 @@ class Worker:
 
     async def _release_work(self) -> None:
         """Stop the running turns and hand them over to other workers."""
+        # A service manager kills a process that takes too long.
         with anyio.move_on_after(_STOP_SECONDS):
             async with anyio.create_task_group() as stopping:
                 for run in tuple(self._running.values()):
@@ -210,9 +218,11 @@ class Worker:
 
         Call it after the service that ran them has ended.
         """
+        # Ends every supervised process of this worker.
         self.lease.close()
         state_dir = self._helm.settings.state_dir
         with anyio.move_on_after(_STOP_SECONDS):
+            # Another worker must not start a session that still runs here.
             while await anyio.to_thread.run_sync(engine_overviews, state_dir):  # noqa: ASYNC110 - processes
                 await anyio.sleep(0.05)
         # Before the lease is released: other workers treat a task without a lease as cut off.
@@ -259,6 +269,7 @@ class Worker:
                             self._running[told].wake()
                         elif self._serves(told):
                             self._queue.wake()
+                        # A task that has ended, or a drain.
                         else:
                             self._wake()
             except psycopg.Error as error:
@@ -273,6 +284,7 @@ class Worker:
         while True:
             try:
                 await self._lease.find_dead()
+                # After an outage, living workers must have time to renew first.
                 if self._lease.may_judge:
                     await requeue_work(self._database)
                     await stop_late_tasks(self._database)

@@ -73,6 +73,7 @@ class Pieces(Sequence[bytes]):
         self._size = 0 if path is None else path.stat().st_size
 
     def __len__(self) -> int:
+        # Rounded up; an empty file still has one piece, so that readers find it.
         return max(1, -(-self._size // _PIECE))
 
     @overload
@@ -147,6 +148,7 @@ class StoredTree:
             tree = unpack(row["about"]["tree"], PackedTree)
         except ValueError as error:
             raise WorktreeError("This machine cannot read the files of the task. Upgrade it.") from error
+        # It comes from another machine, and names refs and paths.
         check_packed(tree)
         return tree
 
@@ -173,6 +175,7 @@ class StoredTree:
         """Write the bundle to a file. Return False if a newer bundle has replaced it."""
         with into.open("wb") as file:
             await self._read(kept.task, kept.data, file)
+        # Pieces of two results could have been read, if it was replaced in between.
         return digest_of(into) == kept.result.digest
 
     async def _row(self, kind: str) -> Mapping[str, Any] | None:
@@ -186,6 +189,7 @@ class StoredTree:
         return found
 
     async def _read(self, task: str, kind: str, into: IO[bytes]) -> None:
+        # One piece per query, so that memory stays bounded.
         number = 0
         sql: Final = "select data from helmsman.bundles where task = %s and kind = %s and part = %s"
         while True:
@@ -299,6 +303,7 @@ class SharedTree:
         while (kept := self.kept) is not None and kept.result.digest is not None:
             with temporary_directory(ensure_state_dir(self._state_dir), "result") as folder:
                 bundle = Path(folder) / "bundle"
+                # A newer result may have replaced it; then read that one.
                 if await self._stored.read_kept(kept, bundle):
                     await anyio.to_thread.run_sync(go_on_from, tree, kept.result, bundle)
                     return
@@ -322,10 +327,12 @@ class SharedTree:
         """
         async with self._keeping:
             began = time.monotonic()
+            # Scanning a large tree takes long; it may use only a fraction of the time.
             if not at_once and (moment == self._moment or began < self._not_before):
                 return
             try:
                 mark = await anyio.to_thread.run_sync(self._mark_of, tree)
+                # Unchanged files need no new result.
                 if at_once or mark is None or mark != self._mark:
                     await self._keep(tree, session_id, rollouts)
                 self._mark, self._moment = mark, moment
@@ -350,6 +357,7 @@ class SharedTree:
             into = Path(folder) / "bundle"
             result = await anyio.to_thread.run_sync(pack_result, tree, into, self._limits)
             known = self._result
+            # The same tree again, for example after a file was touched.
             if known is not None and (known.commit, known.head) == (result.commit, result.head):
                 return
             pieces = Pieces(None if result.digest is None else into)
@@ -358,11 +366,13 @@ class SharedTree:
             keep_trying = self._owned.database.keep_trying
             for number, piece in enumerate(pieces):
                 await keep_trying(partial(self._owned.put_piece, data, number, piece), "a tree")
+            # Last: the result counts only when all its pieces are stored.
             await keep_trying(partial(self._owned.put_result, data, about), "a tree")
             self._result, self._rollouts = result, dict(rollouts)
 
     def _mark_of(self, tree: Worktree) -> str | None:
         git = tree.own_git
+        # Git's own view of ignored files costs a process, so it is read once.
         if self._excludes is None:
             with git.viewed() as seen:
                 self._excludes = None if seen.view is None else seen.view.excludes
@@ -388,6 +398,7 @@ async def drop_worktrees(database: FleetDatabase, state_dir: Path, machine: str)
         """,
         ([tree.session_id for tree in trees if tree.session_id is not None], machine),
     )
+    # A session that the database does not know was deleted.
     needed, dropped = {row["session_id"] for row in rows}, 0
     for tree in trees:
         if tree.session_id not in needed:
