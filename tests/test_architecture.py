@@ -301,7 +301,7 @@ def test_no_program_is_started_by_a_bare_name() -> None:
     assert bare == set()
 
 
-def test_no_shell_is_started_but_for_the_users_own_pager() -> None:
+def test_no_shell_is_started_but_for_the_users_own_pager_and_a_fixed_script() -> None:
     shells = {
         str(file.relative_to(SOURCE))
         for file in _shipped()
@@ -312,7 +312,7 @@ def test_no_shell_is_started_but_for_the_users_own_pager() -> None:
     }
     # Commands of a repository are shown to the user first, and run in a sandbox; the others try out a sandbox.
     allowed = {"capabilities/repository_commands.py", "agents/sandbox.py", "agents/codex/sandbox.py"}
-    assert shells - allowed == {"cli/host.py"}
+    assert shells - allowed == {"cli/host.py", "cli/tailscale.py"}
 
 
 def test_programs_are_looked_up_in_one_place() -> None:

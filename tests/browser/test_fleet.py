@@ -29,9 +29,7 @@ def env(fleet: Fleet) -> dict[str, str]:
 @pytest.fixture
 async def page(fleet: Fleet, env: dict[str, str], chromium: Chromium) -> AsyncIterator[Page]:
     dashboard = Dashboard(env, fleet.directory)
-    async with dashboard.started("--no-open", "--json") as server, chromium.page() as page:
-        with anyio.fail_after(SECONDS):
-            shown = json.loads(await server.stdout.receive_until(b"\n", 10_000))
+    async with dashboard.turned_on() as shown, chromium.page() as page:
         await page.goto(f"{shown['address']}#login={shown['code']}")
         await page.until("document.querySelector('#live')?.dataset.state === 'live'")
         yield page

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
@@ -42,9 +41,7 @@ async def test_the_page_comes_back_by_itself_and_its_question_can_be_answered(
         started = await Caller(client)("codex_start", workingDirectory=str(folder), **asking)
         assert (await Caller(client).until_settled(started["sessionId"]))["status"] == "awaiting_approval"
     dashboard = Dashboard(place.env, place.directory)
-    async with dashboard.started("--no-open", "--json") as server, chromium.page() as page:
-        with anyio.fail_after(SECONDS):
-            shown = json.loads(await server.stdout.receive_until(b"\n", 10_000))
+    async with dashboard.turned_on() as shown, chromium.page() as page:
         await page.goto(f"{shown['address']}#login={shown['code']}")
         await page.until_text(".question", "touch made.txt")
         await page.get(HEAR)

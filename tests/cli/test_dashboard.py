@@ -6,8 +6,6 @@ import json
 import signal
 import socket
 import sys
-import threading
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,10 +14,14 @@ import httpx2
 import pytest
 
 from helmsman.cli import dashboard
-from helmsman.settings import load_settings
+from helmsman.cli.dashboard_process import DashboardOptions, listener_of
+from helmsman.errors import InvalidSetting
 from helmsman.testing import CodexHome
 from tests import warm
 from tests.clients.server_process import SECONDS, ServerProcess, Serving
+from tests.fake_tailscale import FakeTailscale, tailscale
+
+__all__ = ["tailscale"]
 
 pytestmark = [
     pytest.mark.anyio,
@@ -95,54 +97,15 @@ async def test_it_gives_a_code_for_a_server_that_runs_already(
             assert (await http.get(f"{page}/api/overview")).status_code == 200
 
 
-_TAILSCALE = """#!/bin/sh
-echo "$*" >> {log}
-case "$*" in
-"status --json") echo '{{"BackendState": "Running", "Self": {{"DNSName": "box.tail.ts.net."}}}}' ;;
-"serve status --json") cat {served} ;;
-esac
-"""
-
-
-@pytest.fixture
-def tailscale(tmp_path: Path) -> Path:
-    """A directory with a program in the place of Tailscale, which writes down what it is asked in `log`."""
-    folder = tmp_path / "programs"
-    folder.mkdir()
-    (folder / "served").write_text("{}")
-    program = folder / "tailscale"
-    program.write_text(_TAILSCALE.format(log=folder / "log", served=folder / "served"))
-    program.chmod(0o755)
-    return folder
-
-
-async def test_the_tailnet_gets_it_while_it_runs(serving: ServingDashboard, tailscale: Path) -> None:
-    env = {"PATH": f"{tailscale}:{serving.env['PATH']}"}
-    async with serving.started("--port", "0", "--tailscale", env=env) as server:
-        page, code = await printed(server)
-        assert page == "https://box.tail.ts.net"
-        with anyio.fail_after(SECONDS):
-            assert "█" in (await server.stdout.receive_until(b"\n", 1000)).decode()
-        *_, serve = (tailscale / "log").read_text().splitlines()
-        assert serve.startswith("serve --bg --https=443 http://127.0.0.1:")
-        proxied = {"Host": "box.tail.ts.net", "X-Forwarded-Proto": "https", "Origin": page}
-        async with httpx2.AsyncClient(timeout=SECONDS, headers=proxied) as http:
-            headers = {"X-Helmsman": "1"}
-            here = serve.rpartition(" ")[2]
-            welcome = await http.post(f"{here}/api/login", json={"code": code}, headers=headers)
-            assert welcome.status_code == 200
-            assert "secure" in welcome.headers["set-cookie"].lower()
-        assert await server.end_by(signal.SIGINT) == 130
-    assert (tailscale / "log").read_text().splitlines()[-1] == "serve --https=443 off"
-
-
-async def test_what_the_tailnet_serves_already_is_left_alone(serving: ServingDashboard, tailscale: Path) -> None:
-    (tailscale / "served").write_text('{"TCP": {"443": {"HTTPS": true}}}')
-    env = {"PATH": f"{tailscale}:{serving.env['PATH']}"}
+async def test_what_the_tailnet_serves_already_is_left_alone(
+    serving: ServingDashboard, tailscale: FakeTailscale
+) -> None:
+    tailscale.served.write_text('{"TCP": {"443": {"HTTPS": true}}}')
+    env = {"PATH": f"{tailscale.folder}:{serving.env['PATH']}"}
     async with serving.started("--port", "0", "--tailscale", env=env) as server:
         assert await server.ended() == 2
     assert "serves something else" in server.errors[0]
-    assert "--bg" not in (tailscale / "log").read_text()
+    assert "--https" not in tailscale.log.read_text()
 
 
 @pytest.mark.parametrize("address", ["http://127.0.0.1:1", "file:///etc/passwd", "nonsense"])
@@ -154,7 +117,7 @@ async def test_where_no_server_is_that_is_said(serving: ServingDashboard, addres
 
 
 async def test_other_interfaces_need_tls_here_too(serving: ServingDashboard) -> None:
-    async with serving.started("--host", "0.0.0.0") as server:
+    async with serving.started("--listen", "0.0.0.0") as server:
         assert await server.ended() == 2
     assert "SSH tunnel" in server.errors[0]
 
@@ -182,31 +145,10 @@ def test_a_browser_is_opened_only_where_a_person_sits_before_a_screen(
     assert dashboard.is_desktop() is opens
 
 
-def test_the_usual_port_is_left_to_its_holder() -> None:
-    import socket
-
-    usual = dashboard._free_port("127.0.0.1")
-    assert usual in (0, dashboard._PORT)
-    if usual == dashboard._PORT:
-        with socket.socket() as taken:
-            taken.bind(("127.0.0.1", usual))
-            taken.listen()
-            assert dashboard._free_port("127.0.0.1") == 0
-
-
-async def test_a_port_that_another_program_has_is_not_taken_for_a_dashboard(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    settings = load_settings({}, {"HOME": str(tmp_path), "HELMSMAN_STATE_DIR": str(tmp_path / "state")})
-
-    def hang_up(other: socket.socket) -> None:
-        with suppress(OSError):  # nobody came
-            other.accept()[0].close()
-
+def test_the_dashboard_moves_to_a_free_port_only_if_none_was_asked_for() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
-        monkeypatch.setattr(dashboard, "_PORT", other.getsockname()[1])
-        stranger = threading.Thread(target=hang_up, args=(other,), daemon=True)
-        stranger.start()
-        assert not dashboard._opens_running("127.0.0.1", settings, open_it=False, qr=False, as_json=False)
-        other.shutdown(socket.SHUT_RDWR)
-        stranger.join(SECONDS)
+        options = DashboardOptions(port=other.getsockname()[1])
+        with listener_of(options, may_move=True) as moved:
+            assert moved.getsockname()[1] != options.port
+        with pytest.raises(InvalidSetting, match="Cannot listen"):
+            listener_of(options, may_move=False)

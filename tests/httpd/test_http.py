@@ -126,7 +126,7 @@ async def test_a_body_that_is_too_large_is_refused_and_the_server_continues(serv
 
 
 async def test_another_name_is_answered_to_when_that_was_said(serving: Serving) -> None:
-    async with serving.over_http("--allow-host", "Box.example") as server:
+    async with serving.over_http("--allow-name", "Box.example") as server:
         assert (await post(server, **server.headers, Host="box.example")).status_code == 200
         assert (await post(server, **server.headers, Host="other.example")).status_code == 421
 
@@ -150,7 +150,7 @@ async def refusal(serving: Serving, *arguments: str) -> str:
 
 
 async def test_other_interfaces_need_tls_or_the_switch(serving: Serving) -> None:
-    error = await refusal(serving, "--host", "0.0.0.0")
+    error = await refusal(serving, "--listen", "0.0.0.0")
     assert error == (
         "Error: On 0.0.0.0 others could read the token on its way. Listen on 127.0.0.1 and use an SSH tunnel, or "
         "give --tls-cert and --tls-key."
@@ -160,7 +160,7 @@ async def test_other_interfaces_need_tls_or_the_switch(serving: Serving) -> None
 
 
 async def test_a_certificate_that_cannot_be_used_is_refused(serving: Serving) -> None:
-    error = await refusal(serving, "--host", "0.0.0.0", "--tls-cert", "cert.pem", "--tls-key", "key.pem")
+    error = await refusal(serving, "--listen", "0.0.0.0", "--tls-cert", "cert.pem", "--tls-key", "key.pem")
     assert "The TLS certificate cert.pem and key key.pem cannot be used" in error
 
 

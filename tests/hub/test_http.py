@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
-from contextlib import closing
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
 from http.cookiejar import CookieJar
-from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.request import HTTPCookieProcessor, OpenerDirector, Request, build_opener
@@ -18,24 +19,42 @@ import httpx2
 import pytest
 
 from helmsman.base.structs import replace
-from helmsman.cli.exit_codes import ExitCode
+from helmsman.cli.dashboard_process import known_dashboard
 from helmsman.httpd.mcp_sessions import CUT
 from helmsman.hub.control import LISTEN_PATH, ask_hub, events
 from helmsman.hub.launch import SOCKET, connect
+from helmsman.notices.devices import DeviceBook
 from helmsman.testing import ScriptedModel, say
 from helmsman.testing.hubs import hub_pid
 from mcp import Client
 from tests import warm
 from tests.clients.server_process import SECONDS, Serving
+from tests.fake_tailscale import FakeTailscale, tailscale
 from tests.httpd.test_http import HELLO
 from tests.hub.conftest import Place
+
+__all__ = ["tailscale"]
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")]
 
 
 class Dashboard(Serving):
     def command(self, *arguments: str) -> list[str]:
-        return warm.command("dashboard", "--port", "0", *arguments)
+        return warm.command("dashboard", *arguments)
+
+    @asynccontextmanager
+    async def turned_on(self, *arguments: str) -> AsyncIterator[dict[str, str]]:
+        """Turn it on; yield its address and a code. The block turns it off."""
+        async with self.started("--port", "0", "--no-open", "--json", *arguments) as command:
+            with anyio.fail_after(SECONDS):
+                shown = json.loads(await command.stdout.receive_until(b"\n", 10_000))
+            assert await command.ended() == 0
+        try:
+            yield shown
+        finally:
+            with anyio.CancelScope(shield=True):
+                async with self.started("stop") as stopping:
+                    assert await stopping.ended() == 0
 
 
 async def fetch(request: Request, opener: OpenerDirector | None = None) -> Any:
@@ -48,6 +67,13 @@ async def fetch(request: Request, opener: OpenerDirector | None = None) -> Any:
             raise
 
     return await anyio.to_thread.run_sync(ask)
+
+
+PUBLIC_KEY = (
+    "MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEaxfR8uEsQkf4vOblY6RA8ncDfYEt6zOg9KE5RdiYwpZP40Li"
+    "/hp/m47n60p8D54WK84zV2sxXs7LtkBoN79R9Q=="
+)
+"""Public key of a browser: P-256, SPKI in base64."""
 
 
 class Browser:
@@ -74,9 +100,7 @@ class Browser:
 
 
 async def test_a_login_and_an_open_port_outlive_the_hub_and_a_logout_too(bare_place: Place) -> None:
-    async with Dashboard(bare_place.env, bare_place.directory).started("--no-open", "--json") as dashboard:
-        with anyio.fail_after(SECONDS):
-            shown = json.loads(await dashboard.stdout.receive_until(b"\n", 10_000))
+    async with Dashboard(bare_place.env, bare_place.directory).turned_on() as shown:
         browser = Browser(shown["address"])
         await browser.post("api/login", code=shown["code"])
         await bare_place.kill_hub()
@@ -90,53 +114,78 @@ async def test_a_login_and_an_open_port_outlive_the_hub_and_a_logout_too(bare_pl
         await bare_place.kill_hub()
         with pytest.raises(HTTPError, match="401"):
             await fetch(Request(shown["address"] + "api/overview", headers={"Cookie": copied}))
-        dashboard.process.send_signal(signal.SIGINT)
-        with anyio.fail_after(SECONDS):
-            assert await dashboard.process.wait() == ExitCode.INTERRUPTED
 
 
 @pytest.mark.parametrize("word", ["restart", "stop"])
 async def test_a_dashboard_continues_when_the_hub_is_restarted_or_stopped(bare_place: Place, word: str) -> None:
-    async with Dashboard(bare_place.env, bare_place.directory).started("--no-open", "--json") as dashboard:
-        with anyio.fail_after(SECONDS):
-            shown = json.loads(await dashboard.stdout.receive_until(b"\n", 10_000))
+    async with Dashboard(bare_place.env, bare_place.directory).turned_on() as shown:
         browser = Browser(shown["address"])
         await browser.post("api/login", code=shown["code"])
         before = bare_place.hub
         ask_hub(bare_place.state_dir, word)
         assert (await browser.get("api/overview"))["running"] == 0
         assert bare_place.hub != before
-        dashboard.process.send_signal(signal.SIGINT)
-        with anyio.fail_after(SECONDS):
-            assert await dashboard.process.wait() == ExitCode.INTERRUPTED
 
 
-async def test_a_hub_that_served_a_dashboard_stays_as_long_as_the_settings_say(bare_place: Place) -> None:
+async def test_a_hub_stays_while_its_dashboard_is_on_and_then_as_long_as_the_settings_say(bare_place: Place) -> None:
     place = replace(bare_place, env={**bare_place.env, "HELMSMAN_HUB_IDLE_MS": "0"})
-    async with Dashboard(place.env, place.directory).started("--no-open", "--json") as dashboard:
-        with anyio.fail_after(SECONDS):
-            await dashboard.stdout.receive_until(b"\n", 10_000)
-        dashboard.process.send_signal(signal.SIGINT)
+    dashboard = Dashboard(place.env, place.directory)
+    async with dashboard.turned_on() as first:
+        hub, known = place.hub, known_dashboard(place.state_dir)
+        async with dashboard.turned_on() as second:
+            assert second["address"] == first["address"]
+            assert second["code"] != first["code"]
+            assert known_dashboard(place.state_dir) == known
+            assert place.hub == hub
     with anyio.fail_after(SECONDS):
         while hub_pid(place.state_dir) is not None:
             await anyio.sleep(0.01)
 
 
-async def test_a_dashboard_whose_settings_exclude_a_hub_serves_itself_after_the_hub_ends(
-    bare_place: Place, tmp_path: Path
+async def test_a_dashboard_is_on_again_after_its_process_was_killed_and_browsers_can_be_revoked(
+    bare_place: Place,
 ) -> None:
-    async with Dashboard(bare_place.env, bare_place.directory).started("--no-open", "--json") as dashboard:
+    dashboard = Dashboard(bare_place.env, bare_place.directory)
+    async with dashboard.turned_on() as shown:
+        port = int(shown["address"].rstrip("/").rpartition(":")[2])
+        book = DeviceBook(bare_place.state_dir)
+        device = book.add("Chrome on Linux", PUBLIC_KEY, origin=shown["address"].rstrip("/"), port=port)
+        known = known_dashboard(bare_place.state_dir)
+        assert known is not None
+        os.kill(known.pid, signal.SIGKILL)
         with anyio.fail_after(SECONDS):
-            shown = json.loads(await dashboard.stdout.receive_until(b"\n", 10_000))
-        config = tmp_path / "home" / ".config" / "helmsman"
-        config.mkdir(parents=True)
-        (config / "helmsman.toml").write_text("detach = false\n")
-        await bare_place.kill_hub()
+            while known.is_running():
+                await anyio.sleep(0.01)
+        async with dashboard.started("--no-open", "--json") as again:
+            with anyio.fail_after(SECONDS):
+                assert json.loads(await again.stdout.receive_until(b"\n", 10_000))["address"] == shown["address"]
+        async with dashboard.started("devices", "--json") as listing:
+            with anyio.fail_after(SECONDS):
+                (listed,) = json.loads(await listing.stdout.receive_until(b"\n", 10_000))["devices"]
+        assert (listed["id"], listed["name"], listed["push"]) == (device.id, "Chrome on Linux", False)
+        async with dashboard.started("devices", "--revoke", "chrome") as revoking:
+            assert await revoking.ended() == 0
+        assert book.all() == ()
+
+
+async def test_the_tailnet_gets_the_dashboard_until_its_process_ends_even_if_killed(
+    bare_place: Place, tailscale: FakeTailscale
+) -> None:
+    env = {**bare_place.env, "PATH": f"{tailscale.folder}:{bare_place.env['PATH']}"}
+    async with Dashboard(env, bare_place.directory).turned_on("--tailscale") as shown:
+        assert shown["address"] == "https://box.tail.ts.net/"
+        here = next(line for line in tailscale.log.read_text().splitlines() if "--https=443" in line).split()[-1]
+        proxied = {"Host": "box.tail.ts.net", "X-Forwarded-Proto": "https", "Origin": "https://box.tail.ts.net"}
+        async with httpx2.AsyncClient(timeout=SECONDS, headers={**proxied, "X-Helmsman": "1"}) as http:
+            welcome = await http.post(f"{here}/api/login", json={"code": shown["code"]})
+        assert welcome.status_code == 200
+        assert "secure" in welcome.headers["set-cookie"].lower()
+        known = known_dashboard(bare_place.state_dir)
+        assert known is not None
+        os.kill(known.pid, signal.SIGKILL)
         with anyio.fail_after(SECONDS):
-            again = json.loads(await dashboard.stdout.receive_until(b"\n", 10_000))
-        assert again["address"] == shown["address"]
-        assert not (ask_hub(bare_place.state_dir, "status") or {}).get("clients")
-        dashboard.process.send_signal(signal.SIGINT)
+            while "443" in tailscale.served.read_text():
+                await anyio.sleep(0.02)
 
 
 async def test_what_a_client_started_shows_in_the_dashboard_of_the_same_hub(place: Place, model: ScriptedModel) -> None:

@@ -37,7 +37,7 @@ async def test_a_run_on_another_machine_is_shown_and_applied_here(
     known: Place, place: Place, model: ScriptedModel, repository: Path
 ) -> None:
     model.on("Fix it", run("cat unfinished.txt"), patch(add("fixed.txt", "fixed\n")), say("Done."))
-    command = ("run", "--host", NAME, "-C", str(repository), "--full-auto", "--json", "Fix it")
+    command = ("run", "--bring-to", NAME, "-C", str(repository), "--full-auto", "--json", "Fix it")
     ran = await done(whole(*command), known)
     assert ran.code == 0, ran.stderr
     assert "not committed" in json.dumps([request.input for request in model.requests])

@@ -91,14 +91,29 @@ async def test_only_the_subscribed_browser_can_read_a_push(
     assert len(first.body) < 4096
 
 
+@pytest.mark.parametrize("text", ["ü" * 3000, '"\\\n' * 1000, "\U0001f600" * 1000])
 async def test_a_long_text_is_cut_to_what_push_services_take(
-    pushed: PushedBrowser, receiver: Receiver, state_dir: Path
+    pushed: PushedBrowser, receiver: Receiver, state_dir: Path, text: str
 ) -> None:
     one: Delivery = delivery()
-    long = replace(one, notification=replace(one.notification, text="ü" * 3000))
+    long = replace(one, notification=replace(one.notification, text=text))
     await WebPush(pushed.recipient(), state_dir).send(long)
+    assert 4000 < len(receiver.received[0].body) <= 4096
+    body = pushed.read(receiver.received[0])["body"]
+    assert body == text[: len(body)]
+
+
+@pytest.mark.parametrize("options", [("yes", "n" * 5000), ("Staging", "d" * 41)])
+async def test_a_question_with_answers_that_do_not_fit_has_no_buttons(
+    pushed: PushedBrowser, receiver: Receiver, state_dir: Path, options: tuple[str, ...]
+) -> None:
+    one: Delivery = delivery()
+    asked = replace(one.notification, kind="question", question_id="q", choices=options, is_whole=True)
+    await WebPush(pushed.recipient(approves=True), state_dir).send(replace(one, notification=asked))
     assert len(receiver.received[0].body) <= 4096
-    assert pushed.read(receiver.received[0])["body"].startswith("üüü")
+    told = pushed.read(receiver.received[0])
+    assert told["choices"] == []
+    assert told["questionId"] == "q"
 
 
 async def test_a_browser_that_is_gone_gets_nothing_more(

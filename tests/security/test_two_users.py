@@ -10,7 +10,6 @@ import os
 import pty
 import re
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -177,8 +176,8 @@ def dashboard_on_a_desktop(env: dict[str, str], folder: Path) -> Iterator[tuple[
             yield page, code.removeprefix("Code: ").partition(" ")[0]
         finally:
             (folder / "close").touch()
-            running.send_signal(signal.SIGTERM)
             running.communicate(timeout=SECONDS)
+            subprocess.run(dashboard("stop"), env=env, cwd=folder, timeout=SECONDS, check=True, capture_output=True)
 
 
 def log_in(page: str, code: str) -> int:

@@ -7,7 +7,7 @@ cannot display them.
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from click.shell_completion import get_completion_class
@@ -20,7 +20,12 @@ from helmsman.cli.thin import COMPLETION
 from helmsman.errors import HelmsmanError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from click.shell_completion import CompletionItem
+
+    from helmsman.settings import Settings
+    from helmsman.tasks.model import Task
 
 
 SHORT: Final = 8
@@ -28,19 +33,26 @@ SHORT: Final = 8
 minute.
 """
 
+_COMP_TYPE: Final = "COMP_TYPE"
+_LISTS: Final = tuple(str(ord(kind)) for kind in "?!@")
+"""Values of bash's `COMP_TYPE` when it lists the candidates."""
 _OFFERED: Final = 50
 _HELP_WIDTH: Final = 60
 
 
 def complete_session(_context: click.Context, _parameter: click.Parameter, typed: str) -> list[CompletionItem]:
-    """Complete the newest sessions by short id, or by full id if more was typed."""
+    """Complete the newest sessions by short id, or by full id if more was typed. Those that are running come first."""
     from helmsman.settings import load_settings
     from helmsman.steering.listing import page_of_all
+    from helmsman.tasks.model import RUNNING
 
     try:
-        found, _ = page_of_all(host().indexes(load_settings()), limit=_OFFERED, cursor=None)
+        settings = load_settings()
+        found, _ = page_of_all(host().indexes(settings), limit=_OFFERED, cursor=None)
+        running = {task.session_id for task in _tasks(settings, status=RUNNING)}
     except (HelmsmanError, OSError):
         return []
+    found.sort(key=lambda info: info.session_id not in running)
     return [
         _item(name, info.about)
         for info in found
@@ -52,18 +64,27 @@ def complete_session(_context: click.Context, _parameter: click.Parameter, typed
 def complete_task(_context: click.Context, _parameter: click.Parameter, typed: str) -> list[CompletionItem]:
     """Complete the newest tasks by alias and id."""
     from helmsman.settings import load_settings
-    from helmsman.tasks.registry import REGISTRY_NAME, Registry
 
     try:
-        settings = load_settings()
-        path = settings.state_dir / REGISTRY_NAME
-        if settings.store is None and not path.exists():
-            return []
-        with closing(Registry(path, address=settings.store)) as registry:
-            found, _ = registry.list(limit=_OFFERED)
+        found = _tasks(load_settings())
     except (HelmsmanError, OSError):
         return []
     return [_item(name, task.instruction) for task in found for name in (task.alias, task.id) if name.startswith(typed)]
+
+
+def _tasks(settings: Settings, **filters: Any) -> Sequence[Task]:
+    """Return the newest tasks.
+
+    Raises:
+        HelmsmanError: The store cannot be read.
+    """
+    from helmsman.tasks.registry import REGISTRY_NAME, Registry
+
+    path = settings.state_dir / REGISTRY_NAME
+    if settings.store is None and not path.exists():
+        return ()
+    with closing(Registry(path, address=settings.store)) as registry:
+        return registry.list(limit=_OFFERED, **filters)[0]
 
 
 def complete_schedule(_context: click.Context, _parameter: click.Parameter, typed: str) -> list[CompletionItem]:
@@ -108,7 +129,11 @@ def completions(app: click.Command, shell: str) -> int:
         at = int(typed) - 1
         begun, before = "".join(words[at : at + 1]), words[:at]
     completer = kind(app, {}, "helmsman", "")
-    echo("\n".join(map(completer.format_completion, completer.get_completions(before, begun))))
+    items = completer.get_completions(before, begun)
+    if shell == "bash" and len(items) > 1 and environment().get(_COMP_TYPE) in _LISTS:
+        for item in items:  # bash shows no help, but it shows a list as it is and inserts none of it
+            item.value = f"{item.value}  {item.help}" if item.help else item.value
+    echo("\n".join(map(completer.format_completion, items)))
     return ExitCode.OK
 
 
@@ -133,4 +158,7 @@ def completion_command(shell: str) -> None:
     """Print the script that lets SHELL complete commands, options, session ids, task ids and aliases."""
     kind = get_completion_class(shell)
     assert kind is not None
-    click.echo(kind(click.get_current_context().find_root().command, {}, "helmsman", COMPLETION).source())
+    script = kind(click.get_current_context().find_root().command, {}, "helmsman", COMPLETION).source()
+    if shell == "bash":
+        script = script.replace("COMP_CWORD=$COMP_CWORD", f"COMP_CWORD=$COMP_CWORD {_COMP_TYPE}=$COMP_TYPE")
+    click.echo(script)

@@ -10,31 +10,47 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 import click
+from click.core import ParameterSource
 
-from helmsman.base.json_values import json_object
+from helmsman.base.caller_context import from_here
+from helmsman.base.json_values import iso_time
 from helmsman.base.programs import environment_for, find_program
 from helmsman.base.sanitize import one_line
-from helmsman.cli.command import cli_command
+from helmsman.base.structs import replace
+from helmsman.cli.command import cli_command, cli_group
 from helmsman.cli.consoles import settings_of_command
+from helmsman.cli.dashboard_process import (
+    USUAL_PORT,
+    DashboardOptions,
+    changing,
+    forget,
+    known_dashboard,
+    listener_of,
+    start,
+    stop,
+)
 from helmsman.cli.exit_codes import ExitCode
-from helmsman.cli.output import print_json
-from helmsman.cli.serve import http_options, listening_options, serve_until_signal
+from helmsman.cli.output import Column, ago, print_json, print_list, print_result
+from helmsman.cli.serve import listening_options, serve_until_signal
+from helmsman.cli.tailscale import Tailnet
 from helmsman.errors import InvalidInput, ProgramRefused
+from helmsman.httpd.listening import MCP_PATH, http_token
+from helmsman.notices.devices import DeviceBook
 from helmsman.web.login import FRAGMENT, PAGE_HEADER
 from helmsman.web.proof import CODE_PATH, PROOF_PATH, client_proof, is_proof, new_nonce, place, server_proof
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Sequence
     from pathlib import Path
     from socket import socket
 
-    from helmsman.httpd.listening import HttpOptions
+    from helmsman.cli.dashboard_process import StoredDashboard
+    from helmsman.notices.devices import Device
     from helmsman.settings import Settings
 
 # --- Get a login code from a running server, after it has proved that it is this user's server ------------------------
@@ -208,19 +224,20 @@ def reads_files() -> bool:
     return "_" not in told  # snaps are named `firefox_firefox.desktop` and cannot read hidden directories
 
 
-_PORT: Final = 8645  # fixed if free, so that bookmarks and installed pages keep working
-
-
-@cli_command(
+@cli_group(
     "dashboard",
     "Show sessions, tasks and questions in the browser.",
     "helmsman dashboard",
-    "helmsman dashboard --port 9000 --no-open",
-    "helmsman dashboard --server http://127.0.0.1:8765",
     "helmsman dashboard --tailscale",
+    "helmsman dashboard stop",
+    "helmsman dashboard --server http://127.0.0.1:8765",
+    itself=None,
 )
 @click.option(
-    "--port", type=click.IntRange(0, 65535), show_default=f"{_PORT}, or any free one", help="The port to listen on."
+    "--port",
+    type=click.IntRange(0, 65535),
+    show_default=f"{USUAL_PORT}, or any free one",
+    help="The port to listen on.",
 )
 @click.option("--no-open", is_flag=True, help="Print the address and code, and open no browser.")
 @click.option(
@@ -234,172 +251,201 @@ def command(
 ) -> int:
     """Show sessions, tasks and questions in the browser, live; approve, deny, steer and start from there.
 
-    The code it prints works once, for ten minutes; a browser that it opens needs none. MCP clients can use the same
-    server, at /mcp. Ctrl-C ends it; agents in their own engines keep working. A browser that has logged in is remembered;
-    revoke it on the page Engines.
+    The hub serves it, at one address, until `helmsman dashboard stop`: you can close the terminal. Run the command again to
+    open it again. The code it prints works once, for ten minutes; a browser that it opens needs none. A browser that has
+    logged in is remembered (`helmsman dashboard devices`). MCP clients can use the same server, at /mcp.
     """
-    from helmsman.cli.serve import serve_in_hub
-    from helmsman.httpd.listening import MCP_PATH, http_token, listen
-
     settings = settings_of_command()
     if server is not None:
-        _for_running_server(server, settings, open_it=not no_open, qr=qr, as_json=as_json, wait=True)
+        _show_server(server.rstrip("/").removesuffix(MCP_PATH), settings, open_it=not no_open, qr=qr, as_json=as_json)
         return ExitCode.OK
-    if (
-        port is None
-        and not tailscale
-        and _opens_running(listening["host"], settings, open_it=not no_open, qr=qr, as_json=as_json)
-    ):
-        return ExitCode.OK
-    tailnet = Tailnet.found() if tailscale else None
-    if tailnet is not None:
-        listening["allow_host"] = (*listening["allow_host"], tailnet.name)
-    options = http_options(_free_port(listening["host"]) if port is None else port, **listening)
-    options.check()
-    with listen(options) as listener, nullcontext() if tailnet is None else tailnet.serving(options, listener):
-        page = options.address(listener).removesuffix(MCP_PATH)
-
-        def show() -> None:
-            click.echo("The dashboard runs until Ctrl-C.", err=True)
-            if tailnet is not None:
-                code = code_of_server(page, http_token(settings.state_dir))
-                _show(tailnet.address, code, qr=True, as_json=as_json)
-                return
-            _for_running_server(page, settings, open_it=not no_open, qr=qr, as_json=as_json, wait=False)
-
-        code = serve_in_hub("dashboard", settings, {}, options, listener, show)
-        if code is not None:
-            return code
-        import anyio
-
-        shown = None if tailnet is None else tailnet.address
-        return anyio.run(_serve, settings, options, listener, not no_open, shown, qr, as_json)
+    context = click.get_current_context()
+    is_given = any(
+        context.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in ("port", "tailscale", *listening)
+    )
+    with ExitStack() as opened:
+        listener = None
+        with changing(settings.state_dir):
+            known = known_dashboard(settings.state_dir)
+            options = _options(known, port, is_given=is_given, tailscale=tailscale, **listening)
+            if known is None or not known.is_running() or not _is_same(options, known.options):
+                stop(settings.state_dir)
+                if options.tailnet == _ANY_TAILNET:
+                    options = replace(options, tailnet=Tailnet.found().name)
+                listener = opened.enter_context(listener_of(options, may_move=port is None))
+                known = start(settings, options, listener)
+            if known is not None and known.options.tailnet is not None:
+                _wait_for_tailnet(known.options.tailnet, settings.state_dir)
+        if known is None:
+            assert listener is not None
+            return _serve_here(settings, options, listener, open_it=not no_open, qr=qr, as_json=as_json)
+    click.echo("The dashboard stays on until `helmsman dashboard stop`.", err=True)
+    if known.options.tailnet is None:
+        _show_server(known.page.rstrip("/"), settings, open_it=not no_open, qr=qr, as_json=as_json)
+    else:
+        _show(known.shown, code_of_server(known.page, http_token(settings.state_dir)), qr=True, as_json=as_json)
+    return ExitCode.OK
 
 
-_TAILSCALE_SECONDS: Final = 30
-_HTTPS_PORT: Final = 443
+_ANY_TAILNET: Final = "?"
 
 
-@dataclass(frozen=True)
-class Tailnet:
-    """Tailscale on this machine, and the machine's name in its network."""
-
-    program: str
-    name: str
-
-    @classmethod
-    def found(cls) -> Tailnet:
-        """Ask Tailscale for the name of this machine.
-
-        Raises:
-            InvalidInput: It is not installed or not connected, or serves something else already.
-        """
-        program = find_program("tailscale")
-        if program is None:
-            raise InvalidInput("Tailscale is not installed here. Install it, or use an SSH tunnel.")
-        status = cls(program, "").run("status", "--json")
-        own = status.get("Self") or {}
-        name = str(own.get("DNSName") or "").rstrip(".")
-        if status.get("BackendState") != "Running" or not name:
-            raise InvalidInput("Tailscale is not connected, or has no name for this machine. Run `tailscale up`.")
-        served = cls(program, name).run("serve", "status", "--json")
-        if str(_HTTPS_PORT) in (served.get("TCP") or {}):
-            raise InvalidInput(
-                f"Tailscale serves something else on port {_HTTPS_PORT}. End it with `tailscale serve --https=443 off`."
-            )
-        return cls(program, name)
-
-    @property
-    def address(self) -> str:
-        return f"https://{self.name}/"
-
-    @contextmanager
-    def serving(self, options: HttpOptions, listener: socket) -> Iterator[None]:
-        """Serve this listener in the tailnet during the block."""
-        https = f"--https={_HTTPS_PORT}"
-        target = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        if options.host not in ("127.0.0.1", "localhost") or options.scheme != "http":
-            raise InvalidInput("--tailscale goes with neither --host nor --tls-cert: Tailscale has its own.")
-        self.run("serve", "--bg", https, target)
-        try:
-            yield
-        finally:
-            with suppress(InvalidInput):
-                self.run("serve", https, "off")
-
-    def run(self, *words: str) -> dict[str, Any]:
-        """Run a command of Tailscale. Return the JSON that it prints, if any.
-
-        Raises:
-            InvalidInput: It fails.
-        """
-        try:
-            done = subprocess.run(
-                [self.program, *words],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                encoding="utf-8",
-                errors="replace",
-                timeout=_TAILSCALE_SECONDS,
-                env=environment_for(),
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise InvalidInput(f"Tailscale does not answer: {error}") from None
-        if done.returncode != 0:
-            raise InvalidInput(f"`tailscale {' '.join(words)}` failed: {one_line(done.stderr or done.stdout)[:300]}")
-        return json_object(done.stdout.encode()) or {}
+def _options(
+    known: StoredDashboard | None,
+    port: int | None,
+    *,
+    is_given: bool,
+    tailscale: bool,
+    interface: str,
+    allow_names: tuple[str, ...],
+    tls_cert: str | None,
+    tls_key: str | None,
+    allow_plain_http: bool,
+) -> DashboardOptions:
+    """Return the options of the command line; without any, those with which the dashboard was turned on."""
+    if known is not None and not is_given:
+        return known.options
+    if port is None:
+        port = USUAL_PORT if known is None else known.options.port
+    return DashboardOptions(
+        interface=interface,
+        port=port,
+        names=allow_names,
+        tls_certificate=None if tls_cert is None else str(from_here(tls_cert).absolute()),
+        tls_key=None if tls_key is None else str(from_here(tls_key).absolute()),
+        allow_plain_http=allow_plain_http,
+        tailnet=_ANY_TAILNET if tailscale else None,
+    )
 
 
-def _opens_running(address: str, settings: Settings, *, open_it: bool, qr: bool, as_json: bool) -> bool:
-    """Open the dashboard that runs at the usual address; return whether one of this user does."""
-    from helmsman.errors import HelmsmanError
+def _is_same(wanted: DashboardOptions, known: DashboardOptions) -> bool:
+    """Return whether the dashboard that runs is as wanted: port 0 is any port."""
+    is_any = wanted.tailnet == _ANY_TAILNET and known.tailnet is not None
+    tailnet = known.tailnet if is_any else wanted.tailnet
+    return replace(wanted, port=wanted.port or known.port, tailnet=tailnet) == known
 
-    if _free_port(address):
-        return False
-    shown = f"[{address}]" if ":" in address else address
+
+def _wait_for_tailnet(name: str, state_dir: Path) -> None:
     try:
-        _for_running_server(f"http://{shown}:{_PORT}", settings, open_it=open_it, qr=qr, as_json=as_json, wait=True)
-    except HelmsmanError:  # another program has the port
-        return False
-    click.echo("The dashboard runs already; this opened it.", err=True)
-    return True
+        Tailnet.known(name).wait_until_serving(state_dir)
+    except BaseException:
+        stop(state_dir)
+        forget(state_dir)
+        raise
 
 
-async def _serve(
-    settings: Settings,
-    options: HttpOptions,
-    listener: socket,
-    open_it: bool,
-    shown: str | None,
-    qr: bool,
-    as_json: bool,
+@cli_command("stop", "Turn the dashboard off.", "helmsman dashboard stop", group=command)
+def _stop(as_json: bool) -> None:
+    """Turn the dashboard off. Sessions keep running; browsers that were logged in are known again when it is on."""
+    state_dir = settings_of_command().state_dir
+    with changing(state_dir):
+        was_running = stop(state_dir)
+        forget(state_dir)
+    said = "The dashboard is off." if was_running else "The dashboard was off."
+    print_result(said, {"stopped": was_running}, as_json=as_json)
+
+
+_DEVICE_COLUMNS: Final = (
+    Column("ID", "cyan"),
+    Column("NAME"),
+    Column("ADDRESS", "dim", left_out=2),
+    Column("SEEN"),
+    Column("NOTIFICATIONS", left_out=1),
+)
+
+
+@cli_command(
+    "devices",
+    "List the browsers that are logged in, or revoke one.",
+    "helmsman dashboard devices",
+    "helmsman dashboard devices --revoke 3f2a9c1e",
+    group=command,
+)
+@click.option("--revoke", metavar="NAME", help="Log this one out: its id, or a part of its id or name.")
+def _devices(revoke: str | None, as_json: bool) -> None:
+    """List the browsers that have logged in to the dashboard and are remembered.
+
+    A browser that is revoked needs a code from now on, answers nothing and gets no more notifications.
+    """
+    book = DeviceBook(settings_of_command().state_dir)
+    devices = book.all()
+    if revoke is not None:
+        device = book.revoke(_device(revoke, devices).id)
+        print_result(f"{one_line(device.name)} is logged out.", {"revoked": device.id}, as_json=as_json)
+        return
+    listed = [
+        {
+            "id": one.id,
+            "name": one.name,
+            "address": one.origin,
+            "addedAt": iso_time(one.added_at),
+            "seenAt": iso_time(one.seen_at),
+            "push": one.push is not None,
+        }
+        for one in devices
+    ]
+    rows = [
+        (one.id, one_line(one.name), one.origin, ago(one.seen_at), "" if one.push is None else "pushed")
+        for one in devices
+    ]
+    print_list(
+        {"devices": listed},
+        rows,
+        _DEVICE_COLUMNS,
+        lambda _: rows,
+        nothing="No browser is logged in.",
+        as_json=as_json,
+    )
+
+
+def _device(named: str, devices: Sequence[Device]) -> Device:
+    """Return the device that is meant.
+
+    Raises:
+        InvalidInput: There is none, or there are several.
+    """
+    found = [one for one in devices if one.id == named] or [
+        one for one in devices if named in one.id or named.lower() in one.name.lower()
+    ]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise InvalidInput(f"No browser is called {one_line(named)!r}. `helmsman dashboard devices` lists them.")
+    several = ", ".join(f"{one.id} ({one_line(one.name)})" for one in found)
+    raise InvalidInput(f"{one_line(named)!r} may be any of {several}. Give the id.")
+
+
+# --- Without a hub: serve it in the command's own process -------------------------------------------------------------
+
+
+def _serve_here(
+    settings: Settings, options: DashboardOptions, listener: socket, *, open_it: bool, qr: bool, as_json: bool
 ) -> int:
-    from helmsman.httpd.listening import MCP_PATH
+    import anyio
+
     from helmsman.httpd.server import serve_http
-    from helmsman.notices.devices import DeviceBook
     from helmsman.web.login import Logins
 
-    logins = Logins(secure=options.scheme == "https", devices=DeviceBook(settings.state_dir))
+    http, tailnet = options.http(), None if options.tailnet is None else Tailnet.known(options.tailnet)
+    logins = Logins(secure=http.scheme == "https", devices=DeviceBook(settings.state_dir))
 
     def announce(address: str, _token_file: Path) -> None:
         page, code = address.removesuffix(MCP_PATH) + "/", logins.new_code()
         click.echo("The dashboard runs until Ctrl-C.", err=True)
-        _show(shown or page, code.value, qr=qr or shown is not None, as_json=as_json)
-        if open_it and shown is None:
+        _show(page if tailnet is None else tailnet.address, code.value, qr=qr or tailnet is not None, as_json=as_json)
+        if open_it and tailnet is None:
             open_in_background(page, code.value, settings.state_dir, is_waiting=lambda: logins.is_waiting(code))
 
-    return await serve_until_signal(settings, lambda helm: serve_http(helm, options, announce, logins, listener))
+    port = listener.getsockname()[1]
+    with nullcontext() if tailnet is None else tailnet.serving(port, settings.state_dir):
+        return anyio.run(serve_until_signal, settings, lambda helm: serve_http(helm, http, announce, logins, listener))
 
 
-def _for_running_server(server: str, settings: Settings, *, open_it: bool, qr: bool, as_json: bool, wait: bool) -> None:
-    from helmsman.httpd.listening import MCP_PATH, http_token
-
-    base = server.rstrip("/").removesuffix(MCP_PATH)
+def _show_server(base: str, settings: Settings, *, open_it: bool, qr: bool, as_json: bool) -> None:
     code = code_of_server(base, http_token(settings.state_dir))
     _show(f"{base}/", code, qr=qr, as_json=as_json)
     opened = open_in_background(f"{base}/", code, settings.state_dir) if open_it else None
-    if opened is not None and wait:
+    if opened is not None:
         click.echo("Opening the browser …", err=True)
         opened.join()
 
@@ -415,17 +461,3 @@ def _show(page: str, code: str, *, qr: bool, as_json: bool) -> None:
 
             segno.make(f"{page}{FRAGMENT}{code}").terminal(sys.stdout, border=2, compact=True)
     sys.stdout.flush()
-
-
-def _free_port(host: str) -> int:
-    """Return the usual port, or 0 if it is taken."""
-    import socket
-
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        try:
-            if os.name == "posix":  # the server does the same: a recently released port counts as free
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((host, _PORT))
-        except OSError:
-            return 0
-    return _PORT

@@ -99,10 +99,15 @@ def command(as_json: bool) -> None:
 def _run() -> None:
     """Keep a hub running, and start the next one when it dies, until `helmsman hub stop`. A system service runs this.
 
-    Schedules and notices then need no client. `helmsman hub install` starts it with the machine.
+    Schedules and notices then need no client. A dashboard that was on when the machine went down is on again.
+    `helmsman hub install` starts it with the machine.
     """
+    from helmsman.cli.dashboard_process import resume  # it loads the server's options and TLS
+
+    settings = settings_of_command()
+    resume(settings)
     try:
-        keep_hub(settings_of_command().state_dir)
+        keep_hub(settings.state_dir)
     except (NoHub, HubFailed) as error:
         raise HelmsmanError(f"There can be no hub here: {error}") from error
 

@@ -39,8 +39,9 @@ _loading_sdk = threading.Lock()
 
 def main() -> None:
     from helmsman.hub.daemon import become_daemon
+    from helmsman.hub.launch import LISTENER_FD, LOCK_FD
 
-    become_daemon()
+    become_daemon(LOCK_FD, LISTENER_FD)
     import gc
 
     gc.disable()  # faster imports, for which a client is waiting

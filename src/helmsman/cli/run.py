@@ -144,7 +144,7 @@ def step_options(command: Callable[..., Any], *, prompt_required: bool = True) -
     help="What to do when the account's usage limit is reached.  [default: ask]",
 )
 @click.option(
-    "--host",
+    "--bring-to",
     "to_host",
     metavar="NAME",
     help="Bring the tree to this machine of yours and work there; `helmsman apply` brings it back.",
@@ -293,11 +293,9 @@ def _check_combination(
 
 def _check_away(session_id: str | None, *, go_on: bool, bound: bool, engine: str | None) -> None:
     if host().is_elsewhere:
-        raise click.UsageError(
-            "--host before the command is for what is there; behind it, it brings the tree. Give one."
-        )
+        raise click.UsageError("--host is for a tree that is there, --bring-to takes yours along. Give one of them.")
     if session_id is not None or go_on:
-        raise click.UsageError("A session stays in its directory: --host is for a new one.")
+        raise click.UsageError("A session stays in its directory: --bring-to is for a new one.")
     if bound or engine is not None:
         raise click.UsageError("--bound and --engine are for work on this machine.")
 

@@ -40,9 +40,18 @@ def listening_options(callers: str, *, before: str = "") -> Decorator:
         return before + words if before else words[0].upper() + words[1:]
 
     return with_options(
-        click.option("--host", default="127.0.0.1", show_default=True, help=text("the interface to listen on.")),
         click.option(
-            "--allow-host", metavar="NAME", multiple=True, help=text(f"another host name that {callers} may use.")
+            *("--listen", "interface"),
+            metavar="ADDRESS",
+            default="127.0.0.1",
+            show_default=True,
+            help=text("the interface to listen on."),
+        ),
+        click.option(
+            *("--allow-name", "allow_names"),
+            metavar="NAME",
+            multiple=True,
+            help=text(f"another name of this server that {callers} may use."),
         ),
         click.option(
             "--tls-cert", metavar="FILE", help=text("a TLS certificate; needed on interfaces other than loopback.")
@@ -55,8 +64,8 @@ def listening_options(callers: str, *, before: str = "") -> Decorator:
 def http_options(
     port: int,
     *,
-    host: str,
-    allow_host: tuple[str, ...],
+    interface: str,
+    allow_names: tuple[str, ...],
     tls_cert: str | None,
     tls_key: str | None,
     allow_plain_http: bool,
@@ -65,9 +74,9 @@ def http_options(
     from helmsman.httpd.listening import HttpOptions
 
     return HttpOptions(
-        host=host,
+        host=interface,
         port=port,
-        other_names=frozenset(allow_host),
+        other_names=frozenset(allow_names),
         tls_certificate=Path(tls_cert) if tls_cert is not None else None,
         tls_key=Path(tls_key) if tls_key is not None else None,
         allow_plain_http=allow_plain_http,
@@ -145,14 +154,14 @@ def command(
 
 
 def _serve_http(settings: Settings, flags: Mapping[str, object], options: HttpOptions) -> int:
-    from helmsman.cli.serve import serve_in_hub
     from helmsman.httpd.listening import TOKEN_NAME, http_token, listen
 
     options.check()
     http_token(settings.state_dir)
     with listen(options) as listener:
         address, token_file = options.address(listener), settings.state_dir / TOKEN_NAME
-        code = serve_in_hub("http", settings, flags, options, listener, lambda: _announce(address, token_file))
+        asked = listen_request("http", flags, options)
+        code = serve_in_hub(settings, asked, listener, lambda: _announce(address, token_file))
         if code is not None:
             return code
         import anyio
@@ -233,16 +242,11 @@ class _Stop(Exception):
 
 
 def serve_in_hub(
-    kind: str,
-    settings: Settings,
-    flags: Mapping[str, object],
-    options: HttpOptions,
-    listener: socket,
-    announce: Callable[[], None],
+    settings: Settings, asked: Mapping[str, Any], listener: socket, announce: Callable[[], None]
 ) -> int | None:
     """Let the hub serve on this socket until a signal arrives. Return the exit code, or None if no hub can be used.
 
-    `announce` is called when the hub serves.
+    `asked` is a `listen_request`. `announce` is called when the hub serves.
 
     Raises:
         HelmsmanError: The hub cannot serve, or does not start.
@@ -256,7 +260,7 @@ def serve_in_hub(
     try:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, _stop)
-        _keep_listening(str(settings.state_dir), _asked(kind, flags, options), listener, announce)
+        _keep_listening(str(settings.state_dir), {**asked, "pid": os.getpid()}, listener, announce)
     except _Stop as stop:
         return int(stop.args[0])
     except Refused as refused:
@@ -294,18 +298,18 @@ def _stop(number: int, _frame: FrameType | None) -> NoReturn:
     raise _Stop(ExitCode.INTERRUPTED if number == signal.SIGINT else ExitCode.TERMINATED)
 
 
-def _asked(kind: str, flags: Mapping[str, object], options: HttpOptions) -> dict[str, Any]:
+def listen_request(kind: str, flags: Mapping[str, object], options: HttpOptions) -> dict[str, Any]:
+    """Return the request for the hub to listen, with the environment and the directory of this process."""
     from helmsman.hub.launch import client_environment
 
     return {
         "kind": kind,
-        "pid": os.getpid(),
         "flags": {name: value for name, value in flags.items() if value is not None},
         "workingDirectory": os.getcwd(),  # noqa: PTH109 - text
         "environment": client_environment(os.environ),
         "host": options.host,
         "port": options.port,
-        "allowHosts": sorted(options.other_names),
+        "allowNames": sorted(options.other_names),
         "tlsCertificate": None if options.tls_certificate is None else str(options.tls_certificate),
         "tlsKey": None if options.tls_key is None else str(options.tls_key),
         "allowPlainHttp": options.allow_plain_http,

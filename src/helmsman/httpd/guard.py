@@ -81,7 +81,7 @@ class Guard:
             return refused(
                 421,
                 "wrong_host",
-                "This server does not answer to that Host. Use the address it printed, or start it with --allow-host.",
+                "This server does not answer to that Host. Use the address it printed, or start it with --allow-name.",
             )
         origin = headers.get("origin")
         if origin is not None and not self._answers_to(host_name(origin)):

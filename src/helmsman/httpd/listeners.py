@@ -60,7 +60,7 @@ class ListenInput(Input):
     environment: dict[Any, Any] | None = None
     host: str = "127.0.0.1"
     port: int = Field(default=0, ge=0, le=65535)
-    allow_hosts: list[str] = Field(default_factory=list)
+    allow_names: list[str] = Field(default_factory=list)
     tls_certificate: str | None = None
     tls_key: str | None = None
     allow_plain_http: bool = False
@@ -70,7 +70,7 @@ class ListenInput(Input):
         return HttpOptions(
             host=self.host,
             port=self.port,
-            other_names=frozenset(self.allow_hosts),
+            other_names=frozenset(self.allow_names),
             tls_certificate=None if self.tls_certificate is None else directory / self.tls_certificate,
             tls_key=None if self.tls_key is None else directory / self.tls_key,
             allow_plain_http=self.allow_plain_http,

@@ -7,21 +7,22 @@ import signal
 import sys
 from contextlib import suppress
 
-from helmsman.hub.launch import LISTENER_FD, LOCK_FD
+_STREAMS = 2
+"""Last descriptor of the standard streams, which stay."""
 
 
-def become_daemon() -> None:
-    """Let go of everything that the process inherited, except lock, listener and log."""
+def become_daemon(*kept: int) -> None:
+    """Let go of everything that the process inherited, except its streams and these descriptors."""
     if os.fork():
         os._exit(0)
     import resource
 
     # They may lie above any limit, if that was set when they were open. (`pathlib` is not worth its import here.)
     for name in os.listdir("/dev/fd"):  # noqa: PTH208
-        if int(name) > LISTENER_FD:
+        if int(name) > _STREAMS and int(name) not in kept:
             with suppress(OSError):
                 os.close(int(name))
-    for descriptor in (LOCK_FD, LISTENER_FD):
+    for descriptor in kept:
         os.set_inheritable(descriptor, False)
     os.chdir("/")
     os.umask(0o077)

@@ -226,7 +226,7 @@ def _claim(state: str, descriptors: list[int]) -> bool:
 
 def start_command(state: str) -> tuple[str, ...]:
     """Return a command that starts a hub unless one runs, for a supervisor, which may outlive this version."""
-    return (sys.executable, *_isolation(), "-m", "helmsman.hub.launch", state)
+    return (sys.executable, *isolation(), "-m", "helmsman.hub.launch", state)
 
 
 def start_successor(state: str) -> None:
@@ -263,7 +263,7 @@ def spawn(state: str, lock: int, listener: int, log: int, *words: str) -> None:
     try:
         pid = os.posix_spawn(
             sys.executable,
-            [sys.executable, *_isolation(), "-m", "helmsman.cli.hub_process", state, *words],
+            [sys.executable, *isolation(), "-m", "helmsman.cli.hub_process", state, *words],
             environment(state, os.environ),
             file_actions=[(os.POSIX_SPAWN_DUP2, descriptor, number) for number, descriptor in enumerate(high)],
             setsid=True,
@@ -329,7 +329,7 @@ def read(path: str) -> bytes:
         os.close(descriptor)
 
 
-def _isolation() -> list[str]:
+def isolation() -> list[str]:
     """Return the options that keep a client's variables from deciding the hub's imports, except for the user's site."""
     user_site = getattr(sys.modules.get("site"), "USER_SITE", None)
     return ["-E", "-P"] if user_site and __file__.startswith(user_site) else ["-I"]

@@ -48,12 +48,16 @@ _SUBJECT: Final = "mailto:helmsman@example.org"
 _TOKEN_SECONDS: Final = 12 * 3600
 _TTL_SECONDS: Final = 24 * 3600
 _RECORD_BYTES: Final = 4096
-_BODY_BYTES: Final = 1700
-"""Limit of the text. As JSON it takes up to twice that, and push services take messages of 4096 bytes."""
+"""Size of a message that every push service takes, with all that encryption adds."""
 _SEEN_CHARS, _SEEN_LINES = 240, 5
 """What phones show of a notification without unfolding it. A longer question gets no button for yes."""
+_BUTTON_CHARS: Final = 40
+"""What phones show of a button. A longer answer gets none."""
 _NO: Final = (DENY, DECLINE)
 _SALT_BYTES, _AUTH_BYTES, _POINT_BYTES = 16, 16, 65
+_HEAD_BYTES: Final = _SALT_BYTES + 4 + 1 + _POINT_BYTES
+_TAG_BYTES: Final = 16
+_CONTENT_BYTES: Final = _RECORD_BYTES - _HEAD_BYTES - _TAG_BYTES - 1
 _GONE: Final = frozenset({404, 410})
 _GONE_TEXT: Final = "The browser takes no more notifications."
 
@@ -106,7 +110,7 @@ class WebPush(Sender):
             "id": delivery.id,
             "kind": notification.kind,
             "title": notification.headline,
-            "body": text.encode()[:_BODY_BYTES].decode("utf-8", "ignore"),
+            "body": text,
             "sessionId": notification.session_id,
             "questionId": notification.question_id,
             "choices": _buttons(delivery, self._to) if text else (),
@@ -121,8 +125,7 @@ class WebPush(Sender):
         }
         try:
             async with http_client() as client:
-                message = json.dumps(content, ensure_ascii=False).encode("utf-8", "replace")
-                await posted(client, self._to.endpoint, encrypted(message, self._to), headers)
+                await posted(client, self._to.endpoint, encrypted(_message(content), self._to), headers)
         except RefusedByServer as error:
             if error.status not in _GONE:
                 raise
@@ -132,6 +135,23 @@ class WebPush(Sender):
         return None
 
 
+def _message(content: dict[str, Any]) -> bytes:
+    """Return the content as JSON that fits. If it is too long, its text is cut, and it only opens the page."""
+
+    def encoded(**changes: object) -> bytes:
+        return json.dumps(content | changes, ensure_ascii=False).encode("utf-8", "replace")
+
+    message = encoded()
+    if len(message) <= _CONTENT_BYTES:
+        return message
+    low, high = 0, len(content["body"])
+    while low < high:  # how many characters fit
+        middle = (low + high + 1) // 2
+        fits = len(encoded(body=content["body"][:middle], choices=())) <= _CONTENT_BYTES
+        low, high = (middle, high) if fits else (low, middle - 1)
+    return encoded(body=content["body"][:low], choices=())
+
+
 def _buttons(delivery: Delivery, to: Subscription) -> tuple[str, ...]:
     """Return the answers that a notification offers: yes only if all of the question is seen."""
     notification = delivery.notification
@@ -139,6 +159,8 @@ def _buttons(delivery: Delivery, to: Subscription) -> tuple[str, ...]:
     is_seen = notification.is_whole and len(text) <= _SEEN_CHARS and text.count("\n") < _SEEN_LINES
     plain = tuple(one for one in choices if one in (*YES_MEANS, *_NO))
     choices = plain or choices  # of an approval, a browser has room for yes and no
+    if any(len(one) > _BUTTON_CHARS for one in choices):
+        return ()
     return tuple(one for one in choices if one in REFUSALS or (is_seen and to.approves)) if len(choices) <= 2 else ()
 
 
