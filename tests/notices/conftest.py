@@ -48,7 +48,12 @@ class House:
         assert session.questions
         return session
 
-    def pass_time(self, seconds: float) -> None:
+    async def pass_time(self, seconds: float) -> None:
+        """Let time pass from the moment at which the notifier has read what was asked."""
+        await self.shared.task_writer.write()
+        with anyio.fail_after(SECONDS):
+            await self.notifier.settings()
+            await self.notifier.settings()
         self.clock.move(self.clock.now + timedelta(seconds=seconds))
 
     async def log(self, is_so: Callable[[tuple[Delivery, ...]], bool]) -> tuple[Delivery, ...]:

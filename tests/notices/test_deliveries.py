@@ -42,10 +42,10 @@ async def test_what_has_not_arrived_is_sent_again_later_and_later_and_then_given
         for number, pause in enumerate((5, 15, 60, 300, 900, 1800, 3600), 1):
             await house.log(partial(is_tried, number))
             await house.settled()
-            house.pass_time(pause - 1)
+            await house.pass_time(pause - 1)
             await house.settled()
             assert len(receiver.received) == number
-            house.pass_time(1)
+            await house.pass_time(1)
         (failed,) = await house.delivered("failed")
         assert (failed.attempts, failed.is_doubtful) == (8, False)
         assert failed.note == "The server takes nothing now (HTTP 503)."
@@ -73,12 +73,12 @@ async def test_a_delivery_loop_that_fails_for_no_known_reason_tries_again_later_
             for number, pause in enumerate((10, 20, 40), 1):
                 await until_failed(number)
                 await house.settled()
-                house.pass_time(pause - 1)
+                await house.pass_time(pause - 1)
                 await house.settled()
                 assert len(failures) == number
-                house.pass_time(1)
+                await house.pass_time(1)
             await until_failed(4)
-        house.pass_time(80)
+        await house.pass_time(80)
         await house.delivered("sent")
 
 
@@ -87,9 +87,9 @@ async def test_what_may_have_arrived_is_sent_once_more_and_never_again(state_dir
     async with opened(state_dir, webhook(receiver)) as house:
         tell(house)
         await house.log(lambda known: bool(known) and known[0].is_doubtful)
-        house.pass_time(5)
+        await house.pass_time(5)
         await house.delivered("doubtful")
-        house.pass_time(10_000)
+        await house.pass_time(10_000)
         await house.settled()
         assert [one.json["mayBeRepeated"] for one in receiver.received] == [False, True]
 

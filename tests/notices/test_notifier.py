@@ -29,10 +29,10 @@ async def test_an_unanswered_question_is_notified_after_a_while_without_its_cont
 ) -> None:
     async with opened(state_dir, webhook(receiver)) as house:
         session = await house.ask(project)
-        house.pass_time(19)
+        await house.pass_time(19)
         await house.settled()
         assert receiver.received == []
-        house.pass_time(1)
+        await house.pass_time(1)
         (told,) = await receiver.until(1)
         assert told.json["title"] == "site: Codex asks to run a command outside the sandbox"
         assert (told.json["kind"], told.json["project"], told.json["agent"]) == ("question", "site", "played")
@@ -67,14 +67,14 @@ async def test_a_question_that_was_answered_in_time_is_not_reported_of(
 ) -> None:
     async with opened(state_dir, webhook(receiver)) as house:
         session = await house.ask(project)
-        house.pass_time(10)
+        await house.pass_time(10)
         await house.helm.respond(session.id, session.questions[0].id, ["deny"])
-        house.pass_time(60)
+        await house.pass_time(60)
         await house.settled()
         assert await house.shared.notices.log(10) == ()
         house.engine.ask()
         house.engine.withdraw()
-        house.pass_time(60)
+        await house.pass_time(60)
         await house.settled()
         assert await house.shared.notices.log(10) == ()
 
@@ -89,12 +89,12 @@ async def test_a_question_on_screen_is_reported_only_when_it_has_been_off_it_for
                 while not session.deadlines[session.questions[0].id].is_paused:
                     await anyio.sleep(0.01)
             for _ in range(30):
-                house.pass_time(2)
+                await house.pass_time(2)
                 await house.settled()
-        house.pass_time(19)
+        await house.pass_time(19)
         await house.settled()
         assert receiver.received == []
-        house.pass_time(1)
+        await house.pass_time(1)
         await receiver.until(1)
 
 
@@ -104,7 +104,7 @@ async def test_full_notifications_have_everything_but_secrets(
     async with opened(state_dir, webhook(receiver, is_full=True)) as house:
         session = await house.start(project, f"Fix the login test with {SECRET}")
         house.engine.ask()
-        house.pass_time(20)
+        await house.pass_time(20)
         (asked,) = await receiver.until(1)
         assert asked.json["text"].startswith("Codex asks to run a command outside the sandbox\nCommand: ls\n")
         assert asked.json["directory"] == str(project)
@@ -164,10 +164,10 @@ async def test_what_is_quiet_at_night_is_reported_in_the_morning_if_it_still_mat
     quiet = QuietHours(datetime(1, 1, 1, 22).time(), datetime(1, 1, 1, 7).time())  # noqa: DTZ001
     async with opened(state_dir, webhook(receiver, quiet=quiet), clock=clock) as house:
         answered = await house.ask(project)
-        house.pass_time(20)
+        await house.pass_time(20)
         await house.delivered("pending")
         asked = await house.ask(project)
-        house.pass_time(20)
+        await house.pass_time(20)
         await house.delivered("pending", "pending")
         await house.settled()
         assert house.notifier.pending == 2, "the hub stays for as long as something waits to be sent"
@@ -312,7 +312,7 @@ async def test_trouble_that_cannot_be_written_down_is_reported_once(
         assert (told.json["kind"], told.json["title"]) == ("hub", "Nothing can be written down")
         with sqlite3.connect(state_dir / "registry.sqlite3") as connection:
             connection.execute("DROP TRIGGER full")
-        house.pass_time(60)
+        await house.pass_time(60)
         assert {one.json["kind"] for one in await receiver.until(2)} == {"hub", "done"}
 
 

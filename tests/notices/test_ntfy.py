@@ -37,7 +37,7 @@ async def test_a_button_answers_its_question_once_and_the_audit_log_says_so(
 ) -> None:
     async with opened(state_dir, by_ntfy(ntfy)) as house:
         session = await house.ask(project)
-        house.pass_time(20)
+        await house.pass_time(20)
         (told,) = await ntfy.until_published(1)
         assert (told["topic"], told["title"]) == ("mine", "site: Codex asks to run a command outside the sandbox")
         assert "Command: ls" in told["message"]
@@ -61,7 +61,7 @@ async def test_a_button_answers_its_question_once_and_the_audit_log_says_so(
 
         await ntfy.until_read(0)  # nothing can be answered any more, so nobody listens
         house.engine.ask()
-        house.pass_time(20)
+        await house.pass_time(20)
         await ntfy.until_published(2)
         await ntfy.until_read()
         await press(approve)
@@ -79,7 +79,7 @@ async def test_a_code_is_kept_as_its_digest_and_good_in_the_next_hub_while_the_q
 ) -> None:
     async with opened(state_dir, by_ntfy(ntfy)) as house:
         session = await house.ask(project)
-        house.pass_time(20)
+        await house.pass_time(20)
         (told,) = await ntfy.until_published(1)
         await house.delivered("sent")
         with sqlite3.connect(state_dir / "registry.sqlite3") as connection:
@@ -91,7 +91,7 @@ async def test_a_code_is_kept_as_its_digest_and_good_in_the_next_hub_while_the_q
         ntfy.cut()
         await ntfy.until_read(0)
         await press(told["actions"][1])  # while nobody listens
-        house.pass_time(2)
+        await house.pass_time(2)
         await answered(session)
 
 
@@ -117,10 +117,10 @@ async def test_answers_are_read_again_when_reading_or_taking_one_has_failed_for_
         session = await house.ask(project)
         with monkeypatch.context() as patched:
             patched.setattr(Ntfy, "_lines", lines)
-            house.pass_time(20)
+            await house.pass_time(20)
             (told,) = await ntfy.until_published(1)
             await until_failed(1)
-        house.pass_time(1)
+        await house.pass_time(1)
         await ntfy.until_read()
         with monkeypatch.context() as patched:
             patched.setattr(house.shared.notices, "code", code)
@@ -136,7 +136,7 @@ async def test_there_are_no_buttons_where_strangers_can_read_the_topic(
     ntfy.is_protected = False
     async with opened(state_dir, by_ntfy(ntfy)) as house:
         await house.ask(project)
-        house.pass_time(20)
+        await house.pass_time(20)
         (told,) = await ntfy.until_published(1)
         assert told["actions"] == []
         (delivery,) = await house.delivered("sent")
@@ -150,7 +150,7 @@ async def test_without_full_detail_there_is_neither_content_nor_a_button(
 ) -> None:
     async with opened(state_dir, by_ntfy(ntfy, is_full=False, answers=False)) as house:
         await house.ask(project)
-        house.pass_time(20)
+        await house.pass_time(20)
         (told,) = await ntfy.until_published(1)
         assert told == {
             "topic": "mine",

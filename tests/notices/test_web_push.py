@@ -145,7 +145,7 @@ async def test_a_question_can_be_denied_and_approved_only_where_that_is_allowed(
 ) -> None:
     async with opened(state_dir, pushed.recipient(approves=approves)) as house:
         (question,) = (await house.ask(project)).questions
-        house.pass_time(30)
+        await house.pass_time(30)
         await house.delivered("sent")
         told = pushed.read(receiver.received[0])
     assert (told["kind"], told["questionId"]) == ("question", question.id)

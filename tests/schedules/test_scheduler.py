@@ -59,6 +59,7 @@ class House:
     ) -> None:
         self.shared, self.helm, self.clock, self.agent = shared, helm, clock, agent
         self.scheduler = scheduler
+        self.scheduling = anyio.CancelScope()
 
     @property
     def schedules(self) -> Schedules:
@@ -67,6 +68,11 @@ class House:
     @property
     def engine(self) -> PlayedEngine:
         return self.agent.engines[-1]
+
+    async def schedule(self) -> None:
+        """Run the scheduler until it is stopped."""
+        with self.scheduling:
+            await self.scheduler.run()
 
     async def tasks(self) -> list[Task]:
         """All of them, oldest first."""
@@ -105,9 +111,10 @@ async def opened(state_dir: Path, clock: Clock, **settings: Any) -> AsyncIterato
         shared.schedules.clock = clock
         scheduler = Scheduler(shared, recovery.waiting_tasks, clock.sleep)
         shared.tasks.start_soon(recovery.run)
-        shared.tasks.start_soon(scheduler.run)
         async with HelmsmanService(chosen, shared=shared) as helm:
-            yield House(shared, helm, clock, agent, scheduler)
+            house = House(shared, helm, clock, agent, scheduler)
+            shared.tasks.start_soon(house.schedule)
+            yield house
 
 
 @pytest.fixture
@@ -251,8 +258,7 @@ async def test_a_run_whose_question_timed_out_just_before_its_hub_ended_is_faile
         added = await house.schedules.add("work", every="1h", cwd=tmp_path)
         await house.schedules.run_now(added.id)
         (task,) = await house.working()
-        listeners = house.shared.session_registry.listeners
-        listeners.remove(house.scheduler._on_event)  # the hub ends before it hears of the timeout
+        house.scheduling.cancel()  # the hub ends before it reads of the timeout
         house.engine.ask()
         session = await house.helm.session(task.session_id or "")
         with anyio.fail_after(SECONDS):

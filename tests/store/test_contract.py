@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 import pytest
 
@@ -24,6 +25,7 @@ from helmsman.model.events import (
     QuestionAsked,
     QuestionClosed,
     Source,
+    TurnEnded,
     TurnRequested,
     Unknown,
     Usage,
@@ -36,7 +38,7 @@ from helmsman.schedules.when import When
 from helmsman.store import leases, open_store, schema
 from helmsman.store.connection import StoreConnection
 from helmsman.store.database import Database, Fence
-from helmsman.store.log import NewEvent, StoredEvents, append, read
+from helmsman.store.log import LogReader, NewEvent, StoredEvents, append, read
 from helmsman.store.upkeep import RETENTION, Compacted, exported, problems, session_ids, summary
 from helmsman.tasks.agent_records import AgentRecords
 from helmsman.tasks.calls import AnsweredBefore, CallId, CallLog
@@ -197,6 +199,22 @@ async def test_a_reader_waits_for_the_next_commit(store: Store) -> None:
             if not stored(database, since=cursor).events:
                 await wake.wait()
     assert found == (said("b"),)
+
+
+async def test_a_reader_of_all_logs_learns_which_sessions_have_news(store: Store) -> None:
+    database = store.open()
+    put(database, said("a"), TurnRequested(session_id="s-1", text="go"))
+    reader = LogReader(database, ItemEnded, TurnEnded)
+    assert reader.read() is None  # it begins behind what is there
+    assert reader.read() == {}
+    put(database, said("b"), said("x", "s-2"), TurnRequested(session_id="s-3", text="go"))
+    put(database, said("c"), TurnEnded(session_id="s-1", outcome="completed"))
+    assert reader.read() == {"s-1": {"item_ended", "turn_ended"}, "s-2": {"item_ended"}}
+    assert reader.read() == {}
+    wake = database.next_commit()
+    execute(database, "DELETE FROM sessions WHERE id = 'none'")  # nothing was written: no reader wakes
+    await anyio.lowlevel.checkpoint()
+    assert not wake.is_set()
 
 
 async def test_a_commit_of_another_process_shows(store: Store) -> None:

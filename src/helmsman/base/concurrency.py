@@ -79,7 +79,7 @@ class _LoggingFailures:
 
 
 async def sleep_until(
-    event: anyio.Event, seconds: float, sleep: Callable[[float], Awaitable[None]] = anyio.sleep
+    event: anyio.Event | asyncio.Event, seconds: float, sleep: Callable[[float], Awaitable[None]] = anyio.sleep
 ) -> None:
     """Sleep for this many seconds, or until the event is set."""
     async with anyio.create_task_group() as waiting:

@@ -39,10 +39,11 @@ from helmsman.notices.notifications import (
     task_notification,
 )
 from helmsman.notices.store import NOT_NEEDED, Delivery, NoticeStore
-from helmsman.store.database import microseconds
+from helmsman.store.database import Commits, microseconds
 from helmsman.tasks.rows import task_of
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
@@ -117,6 +118,11 @@ class FleetNotices(NoticeStore):
         self.clock = lambda: datetime.now(UTC) + self._ahead
         self.lease_seconds = 0.0
         self.recipients: dict[str, Recipient] = {}
+        self.polled = Commits()
+
+    def next_commit(self) -> asyncio.Event:
+        """Return an event that the next poll sets: a fleet commits too often to read after each commit."""
+        return self.polled.next()
 
     async def serve(self, recipients: Mapping[str, Recipient]) -> None:
         """Set the recipients that this machine sends to, and take the time from the database."""
@@ -231,7 +237,7 @@ class FleetNotifier:
         self._read_at = -_SETTINGS_SECONDS
         self.settings = NotifySettings()
         self.loaded = anyio.Event()
-        self._loops: dict[str, tuple[DeliveryLoop, anyio.CancelScope]] = {}
+        self._loops: dict[str, anyio.CancelScope] = {}
 
     async def who_is_told(self, *, agent: str, directory: str | None) -> dict[str, Any]:
         """Return the events that each recipient wants, for the metadata of a task that is requested here."""
@@ -261,8 +267,7 @@ class FleetNotifier:
                     if self._loops:
                         await self.notices.enter_due()
                         await self.notices.take_over()
-                        for loop, _ in self._loops.values():
-                            loop.look()
+                        self.notices.polled.notify()
                 # The user is editing the file; keep the recipients that were read last.
                 except InvalidSetting as error:
                     log.debug("who is told of the fleet's tasks stays as it is: %s", error)
@@ -276,13 +281,13 @@ class FleetNotifier:
         }
         await self.notices.serve(wanted)
         for key in self._loops.keys() - wanted.keys():
-            self._loops.pop(key)[1].cancel()
+            self._loops.pop(key).cancel()
         for key in wanted.keys() - self._loops.keys():
             # Its buttons would publish codes that this machine alone knows: a question of a fleet has none.
             recipient = replace(wanted[key], answers=False)
             sender = sender_of(recipient, self._store, self._state_dir) or _Pages(recipient.name, self._store)
             loop = DeliveryLoop(key, sender, self.notices, lambda _: True, anyio.sleep)
-            self._loops[key] = loop, (scope := anyio.CancelScope())
+            scope = self._loops[key] = anyio.CancelScope()
             tasks.start_soon(_run, loop, scope)
 
 

@@ -2,7 +2,8 @@
 
 A notice of a question is sent when it is unanswered for a while and on no screen. A notice of the end of a turn is sent when
 no client waits for it or shows it. The notice is stored as due together with the end itself (`helmsman.store.outbox`), so
-that no crash comes between the end and its notice. Each recipient has its own delivery loop.
+that no crash comes between the end and its notice. The notifier and the delivery loop of each recipient read from the
+store after each commit.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ from helmsman.notices.notifications import (
 )
 from helmsman.notices.ntfy import Ntfy, digest_of
 from helmsman.notices.store import NOT_NEEDED, Delivery
+from helmsman.store.log import LogReader
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from datetime import datetime
 
-    from helmsman.model.events import Event
     from helmsman.model.questions import Question
     from helmsman.notices.channels import Sender
     from helmsman.notices.config import Recipient
@@ -107,20 +108,17 @@ class Notifier:
         self._open: dict[str, _Open] = {}
         """Open questions, by what their notification is about."""
         self._closed: set[str] = set()
-        self._has_ended = False
+        self._reader = LogReader(shared.task_writer.database, QuestionAsked, QuestionClosed, TurnEnded, EngineGone)
         self._has_new_rules = True
         """True if a model may have proposed a rule since the rules were read."""
         self._news: deque[Notification] = deque(maxlen=_MOST_NEWS)
         self._trouble: RegistryUnavailable | None = None
         self._is_trouble_told = False
-        self._changed = anyio.Event()
         self._read_again = anyio.Event()
         self.pending = 1
         """Number of deliveries that wait or are under way; not 0 while there may be some."""
         self._store.send_test = self.test
         self._store.settings = self.settings
-        self._store.on_change.append(self._on_change)
-        shared.schedules.on_change.append(self._on_change)
         shared.task_writer.on_trouble = self._on_trouble
 
     # --- what happens ------------------------------------------------------------------------------------------------
@@ -128,62 +126,50 @@ class Notifier:
     def notify(self, notification: Notification) -> None:
         """Send a notice to all recipients that subscribe to it."""
         self._news.append(notification)
-        self._changed.set()
-
-    def _on_event(self, session: Session, event: Event) -> None:
-        match event:
-            case QuestionAsked(question=question) if question.id in session.state.questions:
-                key = question_key(session.id, question.id)
-                self._open.setdefault(key, _Open(session, question, self._store.clock()))
-            case QuestionClosed():
-                self._close(session)
-                self._has_new_rules = True  # an answer may have proposed one
-            case TurnEnded() | EngineGone() if not session.state.is_running:
-                self._close(session)
-                if session.is_watched and session.task_id is not None:
-                    self._shared.task_writer.mark_seen(session.task_id)
-                    if not self._closed:
-                        return
-                else:
-                    self._has_ended, self.pending = True, max(self.pending, 1)
-            case _:
-                return
-        self._changed.set()
-
-    def _close(self, session: Session) -> None:
-        for key, asked in list(self._open.items()):
-            if asked.session is session and asked.question.id not in session.state.questions:
-                del self._open[key]
-                self._closed.add(key)
+        self._wake()
 
     def _on_trouble(self, error: RegistryUnavailable | None) -> None:
         self._trouble = error
-        self._changed.set()
+        self._wake()
 
-    def _on_change(self) -> None:
-        for running in self._loops.values():
-            running.loop.look()
-        self._changed.set()
+    def _wake(self) -> None:
+        self._shared.task_writer.database.wake_readers()
+
+    async def _read_log(self) -> None:
+        """Read which questions were asked and closed since the last look; at first, which are open."""
+        news = await anyio.to_thread.run_sync(self._reader.read)
+        sessions = self._shared.session_registry.by_id
+        for session_id in tuple(sessions) if news is None else news:
+            if (session := sessions.get(session_id)) is None:
+                continue
+            for key, asked in list(self._open.items()):
+                if asked.session is session and asked.question.id not in session.state.questions:
+                    del self._open[key]
+                    self._closed.add(key)
+            for question in session.questions:
+                key = question_key(session_id, question.id)
+                self._open.setdefault(key, _Open(session, question, self._store.clock()))
+        if news is not None and any(QuestionClosed.event_type() in kinds for kinds in news.values()):
+            self._has_new_rules = True  # an answer may have proposed one
 
     # --- the loop ----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Tell of what there is to tell, when it is time."""
-        self._shared.session_registry.listeners.append(self._on_event)
         with anyio.move_on_after(_READY_SECONDS):
             await self._shared.is_recovered.wait()  # before that it is unknown which questions are still open
-        for session in list(self._shared.session_registry.by_id.values()):
-            for question in session.questions:
-                key = question_key(session.id, question.id)
-                self._open.setdefault(key, _Open(session, question, self._store.clock()))
         await self._configure()
-        await self._forget_codes()
+        has_forgotten = False
         while True:
-            self._changed = anyio.Event()
+            committed = self._store.next_commit()
             trouble = None
             try:
                 if not self._read_again.is_set():
                     await self._configure()
+                await self._read_log()
+                if not has_forgotten:
+                    await self._forget_codes()
+                    has_forgotten = True
                 next_at = await self._look()
             except RegistryUnavailable as error:
                 log.warning("notices wait: %s", error)
@@ -193,17 +179,14 @@ class Notifier:
                 next_at = self._store.clock() + _TROUBLE_PAUSE
             await self._report_trouble(trouble or self._trouble)
             seconds = max((next_at - self._store.clock()).total_seconds(), 0.0)
-            await sleep_until(self._changed, seconds, self._sleep)
+            await sleep_until(committed, seconds, self._sleep)
 
     async def _forget_codes(self) -> None:
         """Invalidate the button codes of questions that were closed while no hub ran."""
-        try:
-            self._closed.update(about for about in await self._store.with_codes() if about not in self._open)
-        except RegistryUnavailable as error:
-            log.warning("%s", error)
+        self._closed.update(about for about in await self._store.with_codes() if about not in self._open)
 
     async def _look(self) -> datetime:
-        """Do all that is to be done now; when there is more, as far as is known."""
+        """Do all that is to be done now. Return when there is more, as far as is known."""
         while self._closed:
             key = next(iter(self._closed))
             if self._settings.to:
@@ -224,13 +207,13 @@ class Notifier:
         if pages := [one.name for one in self._settings.to if one.way == "browser"]:
             await self._store.drop_older(pages, self._store.clock() - _OLD_FOR_PAGES, _NO_PAGE)
         await self._look_at_replies()
-        self.pending = await self._store.pending() + self._has_ended
+        self.pending = await self._store.pending()
         return next_at
 
     async def _look_at_questions(self) -> datetime:
         now = self._store.clock()
         next_at = now + _LOOK
-        for key, asked in list(self._open.items()):
+        for asked in self._open.values():
             if asked.is_told:
                 continue
             deadline = asked.session.deadlines.get(asked.question.id)
@@ -248,9 +231,6 @@ class Notifier:
             )
             await self._enter(notification)
             asked.is_told = True
-            if key not in self._open:  # by now
-                self._closed.add(key)
-                self._changed.set()
         return next_at
 
     async def _look_at_rules(self) -> None:
@@ -273,9 +253,6 @@ class Notifier:
     # --- what has ended ----------------------------------------------------------------------------------------------
 
     async def _look_at_due(self) -> None:
-        if self._has_ended:
-            self._has_ended = False
-            await self._shared.task_writer.write()
         for due in await self._store.due():
             try:
                 notification = await self._notification_of(due)
@@ -319,7 +296,7 @@ class Notifier:
         """
         if self._read_again.is_set():
             self._read_again = anyio.Event()
-        self._changed.set()  # the caller is not the task that runs the loops started then
+        self._wake()  # the caller is not the task that runs the loops started then
         await self._read_again.wait()
         if self._problem is not None:
             raise self._problem.again()
@@ -436,15 +413,11 @@ class Notifier:
 
     async def _until_tried(self, notice_id: str, recipients: set[str]) -> None:
         while True:
-            changed = anyio.Event()
-            self._store.on_change.append(changed.set)
-            try:
-                sent = await self._store.deliveries(notice_id)
-                if all(one.status != "sending" and one.attempts for one in sent if one.recipient in recipients):
-                    return
-                await changed.wait()
-            finally:
-                self._store.on_change.remove(changed.set)
+            committed = self._store.next_commit()
+            sent = await self._store.deliveries(notice_id)
+            if all(one.status != "sending" and one.attempts for one in sent if one.recipient in recipients):
+                return
+            await committed.wait()
 
     async def _report_trouble(self, error: RegistryUnavailable | None) -> None:
         """Notify once that the store cannot be written, until it can again. This notice is neither retried nor recorded."""

@@ -12,21 +12,21 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import anyio
+import anyio.to_thread
 
 from helmsman.base.concurrency import sleep_until
 from helmsman.capabilities.schedules import unanswered
-from helmsman.errors import HelmsmanError
-from helmsman.model.answered_by import DEADLINE
+from helmsman.errors import HelmsmanError, RegistryUnavailable
 from helmsman.model.events import QuestionClosed
 from helmsman.schedules.due import begin_due, extra_run
 from helmsman.schedules.store import ScheduleRun
+from helmsman.store.log import LogReader
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from datetime import datetime
 
     from helmsman.hub.recovery import WaitingTasks
-    from helmsman.model.events import Event
     from helmsman.schedules.store import Schedule
     from helmsman.sessions.session import Session
     from helmsman.steering.shared import Shared
@@ -53,8 +53,7 @@ class Scheduler:
         self._clock = self._store.clock
         self._sleep = sleep
         self._next: datetime | None = None
-        self._changed = anyio.Event()
-        self._store.on_change.append(self._look)
+        self._database = shared.task_writer.database
         self._store.begin_now = self.run_now
 
     @property
@@ -63,11 +62,14 @@ class Scheduler:
         return self._next
 
     async def run(self) -> None:
-        """Start runs when they are due."""
-        self._shared.session_registry.listeners.append(self._on_event)
-        self._shared.tasks.start_soon(self._check_recovered)
+        """Start runs when they are due, and fail those with an unanswered question."""
+        async with anyio.create_task_group() as reading:
+            reading.start_soon(self._follow_log)
+            await self._follow_clock()
+
+    async def _follow_clock(self) -> None:
         while True:
-            self._changed = anyio.Event()
+            committed = self._database.next_commit()
             seconds = _LOOK_SECONDS
             try:
                 self._next = await begin_due(self._store, self._shared.task_writer.registry, self._waiting_tasks.begin)
@@ -75,10 +77,10 @@ class Scheduler:
                 log.warning("what is due is not begun: %s", error)
             else:
                 if self._next is None:
-                    await self._changed.wait()
+                    await committed.wait()
                     continue
                 seconds = min(seconds, max((self._next - self._clock()).total_seconds(), 0.0))
-            await sleep_until(self._changed, seconds, self._sleep)
+            await sleep_until(committed, seconds, self._sleep)
 
     async def run_now(self, schedule: Schedule) -> Task:
         """Start an extra run immediately, in addition to those that are due.
@@ -93,29 +95,28 @@ class Scheduler:
         await self._waiting_tasks.begin(task)
         return task
 
-    def _look(self) -> None:
-        self._changed.set()
-
-    async def _check_recovered(self) -> None:
-        """Fail the runs with a question that timed out while their hub ended before it could fail them: the log has the
-        timeout.
-        """
+    async def _follow_log(self) -> None:
+        """Fail the runs with a question that has timed out, whatever their agents would do next."""
         await self._shared.is_recovered.wait()
-        for session in list(self._shared.session_registry.by_id.values()):
-            if session.state.is_running and session.state.timed_out:
-                self._fail_run_of(session)
+        reader = LogReader(self._database, QuestionClosed)
+        sessions = self._shared.session_registry.by_id
+        while True:
+            committed = self._database.next_commit()
+            try:
+                news = await anyio.to_thread.run_sync(reader.read)
+            except RegistryUnavailable as error:
+                log.warning("runs with an unanswered question are not stopped yet: %s", error)
+                await sleep_until(committed, _LOOK_SECONDS)
+                continue
+            for session_id in tuple(sessions) if news is None else news:
+                if (session := sessions.get(session_id)) is not None:
+                    self._shared.tasks.start_soon(self._fail_unanswered, session)
+            await committed.wait()
 
-    def _on_event(self, session: Session, event: Event) -> None:
-        """Fail a run when a question of it has timed out, whatever its agent would do next."""
-        if isinstance(event, QuestionClosed) and event.by == str(DEADLINE):
-            self._fail_run_of(session)
-
-    def _fail_run_of(self, session: Session) -> None:
+    async def _fail_unanswered(self, session: Session) -> None:
         task_id = self._shared.task_writer.running_task(session.id)
-        if task_id is not None:
-            self._shared.tasks.start_soon(self._fail_unanswered, session, task_id)
-
-    async def _fail_unanswered(self, session: Session, task_id: str) -> None:
+        if task_id is None or not session.state.is_running or not session.state.timed_out:
+            return
         try:
             task = await self._shared.task_writer.registry(lambda registry: registry.get(task_id))
             if task is None or task.schedule is None:

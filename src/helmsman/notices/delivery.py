@@ -6,7 +6,6 @@ import logging
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-import anyio
 import anyio.to_thread
 
 from helmsman.base.concurrency import sleep_until
@@ -17,6 +16,7 @@ from helmsman.notices.ntfy import Ntfy
 from helmsman.notices.store import NOT_NEEDED
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
@@ -77,22 +77,17 @@ class DeliveryLoop:
         self._store = store
         self._is_needed = is_needed
         self._sleep = sleep
-        self._changed = anyio.Event()
-
-    def look(self) -> None:
-        """Something may have been entered."""
-        self._changed.set()
 
     async def run(self) -> None:
         """Until cancelled."""
         is_taken_up, pause = False, _TROUBLE_SECONDS
         while True:
-            self._changed = anyio.Event()
+            committed = self._store.next_commit()
             try:
                 if not is_taken_up:
                     await self._store.recover(self._name)
                     is_taken_up = True
-                seconds = await self._bring_next()
+                seconds = await self._bring_next(committed)
                 pause = _TROUBLE_SECONDS
             except HelmsmanError as error:
                 log.warning("notices to %s wait: %s", self._name, error)
@@ -103,13 +98,13 @@ class DeliveryLoop:
                 seconds, is_taken_up = 0.0, False
                 pause = min(pause * 2, _LONGEST_TROUBLE_SECONDS)
             if seconds:
-                await sleep_until(self._changed, seconds, self._sleep)
+                await sleep_until(committed, seconds, self._sleep)
 
-    async def _bring_next(self) -> float:
-        """Send the delivery that is due first, or wait for one. Return the pause before the next look."""
+    async def _bring_next(self, committed: asyncio.Event) -> float:
+        """Send the delivery that is due first, or wait for a commit. Return the pause before the next look."""
         delivery = await self._store.next_for(self._name)
         if delivery is None:
-            await self._changed.wait()
+            await committed.wait()
             return 0.0
         left = (delivery.next_at - self._store.clock()).total_seconds()
         if left <= 0:

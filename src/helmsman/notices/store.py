@@ -23,6 +23,7 @@ from helmsman.store.connection import is_in
 from helmsman.store.database import from_microseconds, microseconds
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 
     from helmsman.notices.config import NotifySettings
@@ -88,8 +89,6 @@ class NoticeStore:
         self.clock: Callable[[], datetime] = lambda: datetime.now(UTC)
         self.revision = 0
         """Grows when something was entered here, or has changed."""
-        self.on_change: list[Callable[[], None]] = []
-        """Called after a delivery was added or has changed."""
         self.settings: Callable[[], Awaitable[NotifySettings]] | None = None
         """Return the current recipients; None if no notifications are sent here."""
         self.send_test: Callable[[str | None], Awaitable[Sequence[Delivery]]] | None = None
@@ -289,7 +288,11 @@ class NoticeStore:
         at = await self._read(lambda connection: connection.execute(sql, (recipient,)).fetchone()[0])
         return None if at is None else from_microseconds(at)
 
-    # --- the file ----------------------------------------------------------------------------------------------------
+    # --- the store ---------------------------------------------------------------------------------------------------
+
+    def next_commit(self) -> asyncio.Event:
+        """Return an event that the next commit to the store sets. Take it before reading."""
+        return self._database.next_commit()
 
     async def _read(self, work: Callable[[StoreConnection], T]) -> T:
         return await anyio.to_thread.run_sync(self._database.read, work, limiter=self._one_at_a_time)
@@ -302,8 +305,6 @@ class NoticeStore:
         result, has_changed = await anyio.to_thread.run_sync(self._database.write, counted, limiter=self._one_at_a_time)
         if has_changed:
             self.revision += 1
-            for notify in tuple(self.on_change):
-                notify()
         return result
 
 

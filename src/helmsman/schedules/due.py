@@ -50,6 +50,9 @@ async def begin_due(
     `begun`. Other processes may do the same at the same time: each run is entered once.
     """
     now = await store.now()
+    next_at = await store.next_at()
+    if next_at is None or next_at > now:
+        return next_at
     schedules = await store.all()
     due = [one for one in schedules if one.next_at is not None and one.next_at <= now]
     for schedule in due:

@@ -115,7 +115,7 @@ class TaskQueue(Protocol):
 
 
 class ScheduleStore:
-    """Schedules of a store. `on_change` callbacks run after a change.
+    """Schedules of a store.
 
     Writes raise `RegistryUnavailable` if the store cannot be written.
     """
@@ -124,7 +124,6 @@ class ScheduleStore:
         self._database = database
         self._one_at_a_time = anyio.CapacityLimiter(1)
         self.clock: Callable[[], datetime] = lambda: datetime.now(UTC)
-        self.on_change: list[Callable[[], None]] = []
         self.begin_now: Callable[[Schedule], Awaitable[Task]] | None = None
         """Starts a run now; None in a process that runs no schedules."""
 
@@ -162,6 +161,16 @@ class ScheduleStore:
     async def all(self) -> tuple[Schedule, ...]:
         """Return all schedules, oldest first, without those that this version cannot read."""
         return await anyio.to_thread.run_sync(self.read, limiter=self._one_at_a_time)
+
+    async def next_at(self) -> datetime | None:
+        """Return when the first schedule is due. Much cheaper than reading all of them."""
+        sql = "SELECT min(next_at) FROM schedules WHERE is_paused = 0"
+
+        def work(connection: StoreConnection) -> datetime | None:
+            at = connection.execute(sql).fetchone()[0]
+            return None if at is None else from_microseconds(at)
+
+        return await anyio.to_thread.run_sync(self._database.read, work, limiter=self._one_at_a_time)
 
     def read(self) -> tuple[Schedule, ...]:
         """Return all schedules. Blocks."""
@@ -252,8 +261,6 @@ class ScheduleStore:
 
     async def _write(self, work: Callable[[StoreConnection], Any]) -> None:
         await anyio.to_thread.run_sync(self._database.write, work, limiter=self._one_at_a_time)
-        for notify in self.on_change:
-            notify()
 
 
 class _NotDue(Exception):

@@ -118,14 +118,24 @@ class Database(ABC):
         """Run `work` in a transaction that no other writer interleaves with. Calls `_admit` first."""
 
     def write(self, work: Callable[[StoreConnection], T]) -> T:
-        """Return what `work` returns, with everything that it wrote committed, or nothing.
+        """Return what `work` returns, with everything that it wrote committed, or nothing. Wake readers if it wrote.
 
         Raises:
             RegistryUnavailable: The store cannot be written.
         """
-        result = self._write(work)
-        self._commits.notify()
+
+        def counted(connection: StoreConnection) -> tuple[T, bool]:
+            before = connection.total_changes
+            return work(connection), connection.total_changes > before
+
+        result, has_changed = self._write(counted)
+        if has_changed:
+            self.wake_readers()
         return result
+
+    def wake_readers(self) -> None:
+        """Wake the readers that wait for a commit. May be called on any thread."""
+        self._commits.notify()
 
     def _admit(self, newest_epoch: int) -> None:
         """Refuse a transaction of a hub that was replaced."""

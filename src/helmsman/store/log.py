@@ -17,13 +17,15 @@ from helmsman.base.redaction import redact, redact_value
 from helmsman.model.codec import decode, encode
 from helmsman.model.events import DiffUpdated, OwnerChanged, Source
 from helmsman.model.options import without_secrets
+from helmsman.store.connection import is_in
 from helmsman.store.database import encodable, from_microseconds, microseconds
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from helmsman.model.events import Event
     from helmsman.store.connection import StoreConnection
+    from helmsman.store.database import Database
 
 _ROWS_AT_ONCE: Final = 200
 """Events per INSERT statement. Each statement of a writer thread waits for the interpreter's lock."""
@@ -179,3 +181,41 @@ def heads(connection: StoreConnection) -> dict[str, LogHead]:
     """Return the ends of all logs that have events, by session id."""
     rows = connection.execute("SELECT id, last_seq, changed_at FROM sessions WHERE last_seq > compacted_seq")
     return {row["id"]: LogHead(row["last_seq"], from_microseconds(row["changed_at"])) for row in rows}
+
+
+class LogReader:
+    """Reader of the logs of all sessions, with a cursor behind the events that it has seen.
+
+    It returns which sessions have new events of some kinds. Wait for `Database.next_commit` between two reads.
+    """
+
+    def __init__(self, database: Database, *kinds: type[Event]) -> None:
+        self._database = database
+        self._kinds: Collection[str] = tuple(kind.event_type() for kind in kinds)
+        self._cursor: int | None = None
+
+    def read(self) -> dict[str, set[str]] | None:
+        """Return the new kinds of events by session id; None at the first read, which only sets the cursor. Blocks.
+
+        Raises:
+            RegistryUnavailable: The store cannot be read.
+        """
+        self._cursor, found = self._database.read(self._after(self._cursor))
+        return found
+
+    def _after(self, cursor: int | None) -> Callable[[StoreConnection], tuple[int, dict[str, set[str]] | None]]:
+        sql = (
+            "SELECT DISTINCT sessions.id, events.kind FROM events JOIN sessions ON sessions.number = events.session "  # noqa: S608
+            f"WHERE events.number > ? AND events.number <= ? AND {is_in('events.kind', self._kinds)}"
+        )
+
+        def work(connection: StoreConnection) -> tuple[int, dict[str, set[str]] | None]:
+            newest = int(connection.execute("SELECT coalesce(max(number), 0) FROM events").fetchone()[0])
+            if cursor is None:
+                return newest, None
+            found: dict[str, set[str]] = {}
+            for session_id, kind in connection.execute(sql, (cursor, newest, *self._kinds)) if newest > cursor else ():
+                found.setdefault(session_id, set()).add(kind)
+            return newest, found
+
+        return work

@@ -92,7 +92,7 @@ class Batch:
     events: dict[str, list[NewEvent]] = field(default_factory=dict)
     """Events of sessions, by session id."""
     seen: set[str] = field(default_factory=set)
-    """Tasks with an end that a client has seen: no notice is sent for it."""
+    """Tasks with an end that a client sees as it comes: no notice is sent for it."""
 
     def __bool__(self) -> bool:
         return bool(self.changes or self.outcomes or self.events)

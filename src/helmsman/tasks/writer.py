@@ -569,6 +569,8 @@ class TaskWriter:
                 ending["note"] = " ".join(filter(None, (_STOPPED, ending.get("note"))))
             self._batch.outcomes[running.id] = outcome_of(session.items, session.state.diff, session.directory)
             self.update(running.id, ending)
+            if session.is_watched:
+                self._batch.seen.add(running.id)
             return
         if isinstance(event, ItemStarted | ItemEnded) and "last_event_at" in self._batch.changes.get(running.id, ()):
             return  # to be written within half a second anyway, and it would say the same
@@ -600,10 +602,6 @@ class TaskWriter:
         if session.task_id is not None and session.task_id not in self._not_begun and not session.state.is_running:
             self._batch.outcomes[session.task_id] = outcome_of(session.items, session.state.diff, session.directory)
             self._wake.set()
-
-    def mark_seen(self, task_id: str) -> None:
-        """Record that a client sees the end of a task as it comes: no notice is sent for it."""
-        self._batch.seen.add(task_id)
 
     def keep_outcome(self, task_id: str, outcome: TaskOutcome) -> None:
         """Schedule the outcome of a task to be written, before its end is."""
