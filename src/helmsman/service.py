@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeAlias, TypeVar, cast
 
@@ -15,7 +15,7 @@ from helmsman.model.inputs import refuse_placement
 from helmsman.steering.core import Steering
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from helmsman.capabilities.all_tasks import Tasks
@@ -92,6 +92,20 @@ class HelmsmanService(Steering):
             await super().__aexit__(*exc)
         else:
             await self._exit.aclose()
+
+    @property
+    def dashboard(self) -> str | None:
+        """Address of the dashboard, if it is served now."""
+        return self._shared.dashboards[0] if self._shared.dashboards else None
+
+    @contextmanager
+    def serves_dashboard(self, address: str) -> Iterator[None]:
+        """Have clients find the dashboard at this address, for the length of the block."""
+        self._shared.dashboards.append(address)
+        try:
+            yield
+        finally:
+            self._shared.dashboards.remove(address)
 
     @asynccontextmanager
     async def as_backend(self) -> AsyncIterator[Backend]:

@@ -117,7 +117,7 @@ async def test_a_session_of_a_fleet_is_begun_answered_gone_on_with_and_looked_at
 async def test_where_and_when_is_said_only_where_there_is_a_fleet(tmp_path: Path) -> None:
     def start_takes(url: str | None) -> set[str]:
         settings = load_settings({"fleet_url": url, "tools": ("sessions",)}, {}, tmp_path)
-        tool = next(tool for tool in offered_tools(HelmsmanService(settings, env={})) if tool.name == "codex_start")
+        tool = next(tool for tool in offered_tools(HelmsmanService(settings, env={}))[0] if tool.name == "codex_start")
         return set(tool.listed().input_schema["properties"])
 
     more = start_takes("postgresql://me@db.example/fleet") - start_takes(None)

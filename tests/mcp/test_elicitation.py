@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import anyio
 import mcp_types as types
@@ -16,7 +18,7 @@ from helmsman.base.structs import replace
 from helmsman.mcp.server import build_server
 from helmsman.service import HelmsmanService
 from helmsman.settings import Settings
-from helmsman.testing import CodexHome, ScriptedModel, ask_user, call_tool, question, run, say
+from helmsman.testing import CodexHome, ScriptedModel, add, ask_user, call_tool, patch, question, run, say
 from mcp import Client
 from tests.mcp.caller import Caller
 from tests.shared_engine import on_its_own_engine, on_shared_engine
@@ -289,3 +291,46 @@ async def test_the_status_names_unanswered_questions(
         (content,) = (await client.read_resource(f"codex://sessions/{session_id}")).contents
         assert isinstance(content, types.TextResourceContents)
         assert "denied: no answer in" in content.text
+
+
+async def test_a_question_that_is_too_long_for_a_form_is_opened_in_the_dashboard(
+    helm: HelmsmanService, model: ScriptedModel, git_repo: Path, mode: Any
+) -> None:
+    long = "".join(f"line {number}\n" for number in range(2_000))
+    model.on("write", patch(add("new.txt", long)), say("done"))
+    pages: list[types.ElicitRequestURLParams] = []
+    completed = anyio.Event()
+
+    async def person(context: Any, params: Any) -> types.ElicitResult:
+        pages.append(params)
+        return types.ElicitResult(action="accept")
+
+    async def hear(message: Any) -> None:
+        if isinstance(message, types.ElicitCompleteNotification):
+            assert message.params.elicitation_id == pages[0].elicitation_id
+            completed.set()
+
+    client = Client(build_server(helm), mode=mode, elicitation_callback=person, message_handler=hear)
+    with helm.serves_dashboard("http://127.0.0.1:1234"):
+        async with client, anyio.create_task_group() as tasks:
+            codex = Caller(client)
+            options = {"sandbox": "read-only", "approvalPolicy": "on-request", "workingDirectory": str(git_repo)}
+            session_id = (await codex("codex_start", prompt="write", **options))["sessionId"]
+            tasks.start_soon(partial(codex, "codex_wait", sessionId=session_id, timeoutSec=1))
+            session = await helm.session(session_id)
+            with anyio.fail_after(30):
+                await session.wait()
+                while not pages:
+                    await anyio.sleep(0.01)
+            (question,) = session.questions
+            (page,) = pages
+            assert page.url == f"http://127.0.0.1:1234/#/s/{session_id}/question/{quote(question.id, safe='')}"
+            waiting = await codex("codex_wait", sessionId=session_id, timeoutSec=1)
+            assert waiting["status"] == "awaiting_approval", "opening a page approves nothing"
+            await helm.respond(session_id, question.id, ["approve"])
+            if mode == "legacy":
+                with anyio.fail_after(30):
+                    await completed.wait()
+            assert (await settled_for_good(codex, session_id))["status"] == "done"
+    assert (git_repo / "new.txt").read_text() == long
+    assert len(pages) == 1

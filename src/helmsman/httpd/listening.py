@@ -78,8 +78,15 @@ class HttpOptions:
 
     def address(self, listener: socket.socket) -> str:
         """Return the address of the server for MCP clients."""
-        shown = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.scheme}://{shown}:{listener.getsockname()[1]}{MCP_PATH}"
+        return self._base(listener, self.host) + MCP_PATH
+
+    def page(self, listener: socket.socket) -> str:
+        """Return the address of the dashboard for a browser on this machine."""
+        return self._base(listener, "127.0.0.1" if self.host in _ANY_ADDRESS else self.host)
+
+    def _base(self, listener: socket.socket, host: str) -> str:
+        shown = f"[{host}]" if ":" in host else host
+        return f"{self.scheme}://{shown}:{listener.getsockname()[1]}"
 
 
 def _is_address(host: str) -> bool:

@@ -100,7 +100,7 @@ async def serve_http(
     tls = options.check()
     token = http_token(helm.settings.state_dir)
     app = Closable(BoundedBody(build_app(helm, token=token, options=options, logins=logins, calls=calls, epoch=epoch)))
-    with listener or listen(options) as listener:
+    with listener or listen(options) as listener, helm.serves_dashboard(options.page(listener)):
         config = uvicorn.Config(
             app,
             http=BoundedConnection if tls is None else partial(TlsConnection, tls),  # type: ignore[arg-type]

@@ -4,6 +4,9 @@
   arises; over HTTP while the client waits in `codex_wait`, whose response stream carries it.
 - A client of 2026-07-28 cannot be called. `codex_wait` returns that input is required, and the client calls again with the
   answer.
+- Where a form is too small for the question, or it asks for a secret, a client that can open web pages (`elicitation.url`)
+  is asked to open the question in the dashboard, if that is served. The page asks for a login; what the client says of the
+  page decides nothing.
 - Every client sees the question in `codex_status`. The first answer wins, and the other forms close.
 """
 
@@ -13,6 +16,7 @@ import logging
 import secrets
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from urllib.parse import quote
 
 import anyio
 import mcp_types as types
@@ -27,7 +31,7 @@ from helmsman.errors import HelmsmanError
 from helmsman.mcp.current_call import current_call, current_form
 from helmsman.model.answered_by import Answered, AnsweredBy
 from helmsman.model.events import OwnerChanged
-from helmsman.model.question_forms import form_answers, form_message, form_schema
+from helmsman.model.question_forms import fits_a_form, form_answers, form_message, form_schema, page_message
 from helmsman.operations.table import Deferred
 from helmsman.sessions.question_broker import cancel_when_closed
 from helmsman.steering.ownership import may_answer, refuse_before_person
@@ -53,7 +57,8 @@ _HANDED_OUT: Final = "handed out"
 
 
 _HANDED_OUT_SECONDS: Final = 600.0
-"""Time for which a fetched form counts as open, because the client does not report that it has dropped it."""
+"""Time for which a fetched form, or an opened page, counts as open: the client does not report that it was dropped."""
+_COMPLETE_SECONDS: Final = 5.0
 
 
 class FormHandler:
@@ -79,6 +84,8 @@ class Elicitor:
         self._connection = secrets.token_hex(8)
         self._handed_out: dict[str, Callable[[], None]] = {}
         """Closes each form that the client of a pipe has fetched and not answered yet."""
+        self._opened: set[str] = set()
+        """Questions that a client's user has opened in the dashboard."""
 
     def client(self, context: Context) -> McpClient:
         """Return the client that a request comes from."""
@@ -207,8 +214,10 @@ class Elicitor:
         """Return the reply that asks a 2026-07-28 client for an answer; None if it cannot ask its user, or already has."""
         if context.protocol_version not in MODERN_PROTOCOL_VERSIONS or not has_forms(context):
             return None
-        if question.id in self._shown and question.id not in self._handed_out:
-            return None  # dismissed; a form that the client has dropped without an answer is handed out again
+        if question.id in self._opened or (question.id in self._shown and question.id not in self._handed_out):
+            # It is being answered in the dashboard, or was dismissed. A form that the client has dropped without an answer
+            # is handed out again.
+            return None
         return types.InputRequiredResult(input_requests={question.id: self.form(context, session, question)})
 
     def form(self, context: Context, session: Session, question: Question) -> types.ElicitRequest:
@@ -220,8 +229,30 @@ class Elicitor:
         self._hand_out(context, session, question)
         if (deadline := session.deadlines.get(question.id)) is not None:
             deadline.lease(_HANDED_OUT)
+        page = self._page(context, session, question)
+        if page is not None:
+            return types.ElicitRequest(params=types.ElicitRequestURLParams(message=page_message(question), url=page))
         form = types.ElicitRequestFormParams(message=form_message(question), requested_schema=form_schema(question))
         return types.ElicitRequest(params=form)
+
+    def is_opened(self, question: Question) -> bool:
+        """Return whether a client's user has opened the question in the dashboard."""
+        return question.id in self._opened
+
+    def _page(self, context: Context, session: Session, question: Question) -> str | None:
+        """Return the address of the question in the dashboard, if the client should open it instead of a form."""
+        if fits_a_form(question) or not _opens_pages(context) or self._helm.sessions.get(session.id) is not session:
+            return None
+        server = None if context.request is None else context.request.scope.get("server")
+        is_tcp = server is not None and server[1] is not None  # else it came by the hub's socket
+        base = (
+            str(context.request.base_url).rstrip("/")
+            if is_tcp and context.request is not None
+            else self._helm.dashboard
+        )
+        return (
+            None if base is None else f"{base}/#/s/{quote(session.id, safe='')}/question/{quote(question.id, safe='')}"
+        )
 
     def _hand_out(self, context: Context, session: Session, question: Question) -> None:
         """Note that a client has fetched a form. It is open until the answer comes, the client goes, or some time is up."""
@@ -242,10 +273,14 @@ class Elicitor:
     async def take_responses(self, context: Context, responses: types.InputResponses | None, session: Session) -> None:
         """Handle the user's answers in the second call."""
         for question_id, response in (responses or {}).items():
+            question = session.state.questions.get(question_id)
+            is_page = question is not None and self._page(context, session, question) is not None
+            if is_page and isinstance(response, types.ElicitResult) and response.action == "accept":
+                self._opened.add(question_id)
+                continue
             if (close_form := self._handed_out.pop(question_id, None)) is not None:
                 close_form()
-            question = session.state.questions.get(question_id)
-            if question is None or not isinstance(response, types.ElicitResult):
+            if question is None or is_page or not isinstance(response, types.ElicitResult):
                 continue
             answers = form_answers(question, response.action, response.content)
             if answers is not None:
@@ -261,7 +296,11 @@ class Elicitor:
         self._shown.add(question.id)
         current_form.set(form_name(session, question))
         close_form = session.open_form(question.id)
+        page = self._page(context, session, question)
         try:
+            if page is not None:
+                await self._open_page(context, session, question, page, request_id)
+                return None
             async with session.on_screen(question):
                 result = await context.session.elicit_form(form_message(question), form_schema(question), request_id)
         except MCPError as error:
@@ -272,6 +311,25 @@ class Elicitor:
         if result.action == "decline" and _declines_by_itself(context):
             return None
         return form_answers(question, result.action, result.content)
+
+    async def _open_page(
+        self, context: Context, session: Session, question: Question, page: str, request_id: types.RequestId | None
+    ) -> None:
+        """Have the client open the question in the dashboard, and tell it when the question is closed.
+
+        Nothing that the client says answers the question: the user answers it on the page, behind its login.
+        """
+        name = form_name(session, question)
+        result = await context.session.elicit_url(page_message(question), page, name, request_id)
+        if result.action != "accept":
+            return
+        try:
+            with anyio.move_on_after(_HANDED_OUT_SECONDS):
+                while question.id in session.state.questions:
+                    await session.feed.changed()
+        finally:
+            with anyio.move_on_after(_COMPLETE_SECONDS, shield=True):
+                await context.session.send_elicit_complete(name)
 
     async def _respond(self, context: Context, session: Session, question: Question, answers: list[str]) -> None:
         try:
@@ -350,8 +408,16 @@ def form_name(session: Session, question: Question) -> str:
 
 
 def has_forms(context: Context) -> bool:
+    """Return whether a client shows forms. One that names no mode does; one that only opens pages does not."""
     capabilities = context.session.client_capabilities
-    return capabilities is not None and capabilities.elicitation is not None
+    asks = None if capabilities is None else capabilities.elicitation
+    return asks is not None and (asks.form is not None or asks.url is None)
+
+
+def _opens_pages(context: Context) -> bool:
+    capabilities = context.session.client_capabilities
+    asks = None if capabilities is None else capabilities.elicitation
+    return asks is not None and asks.url is not None
 
 
 def _can_be_called(context: Context) -> bool:

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import anyio
 import anyio.lowlevel
-from mcp.server.lowlevel.server import NotificationOptions
 from mcp.shared.message import ServerMessageMetadata, SessionMessage
 from mcp_types import (
     JSONRPCError,
@@ -228,7 +227,7 @@ class PipeConnection:
             ),
         )
         writer = _Writer(self._connection, lines, forms, reader)
-        options = server.create_initialization_options(NotificationOptions(tools_changed=True))
+        options = server.create_initialization_options()
         try:
             async with background_tasks() as tasks:
                 tasks.start_soon(reader.read)

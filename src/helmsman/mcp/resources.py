@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import mcp_types as types
 from mcp.server.streamable_http import MCP_SESSION_ID_HEADER
-from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
+from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ResourceUpdated
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mcp.server.session import ServerSession
+    from mcp.server.subscriptions import SubscriptionBus
 
     from helmsman.mcp.elicitation import Context
     from helmsman.model.events import Event
@@ -55,10 +56,10 @@ _MIN_INTERVAL: Final = 0.25
 class Resources:
     """Resources of one server. `run` sends the updates and belongs into the server's task group."""
 
-    def __init__(self, helm: HelmsmanService) -> None:
+    def __init__(self, helm: HelmsmanService, bus: SubscriptionBus) -> None:
         self._helm = helm
-        self._bus = InMemorySubscriptionBus()
-        self.listen = ListenHandler(self._bus)
+        self._bus = bus
+        self.listen = ListenHandler(bus)
         self._subscribers: dict[str, dict[str, ServerSession]] = {}
         self._changed: set[str] = set()
         self._wake = anyio.Event()

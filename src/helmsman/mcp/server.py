@@ -6,7 +6,8 @@ from contextlib import asynccontextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from mcp.server.lowlevel.server import Server
+from mcp.server.lowlevel.server import NotificationOptions, Server
+from mcp.server.subscriptions import InMemorySubscriptionBus
 from mcp_types import PaginatedRequestParams, RequestParams
 
 from helmsman._version import __version__
@@ -25,6 +26,8 @@ from helmsman.operations.toolsets import operations_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from mcp.server.models import InitializationOptions
 
     from helmsman.service import HelmsmanService
     from helmsman.settings import Settings
@@ -69,26 +72,29 @@ _COMPAT: Final[dict[str, Any]] = {  # the name is the original's: clients may kn
 }
 
 
-def offered_tools(helm: HelmsmanService) -> list[ToolLike]:
-    """Return the tools of the chosen toolsets. Modules of other toolsets are not imported: a client waits for this."""
+def offered_tools(helm: HelmsmanService) -> list[list[ToolLike]]:
+    """Return the tools of each chosen toolset, the most needed first.
+
+    Modules of other toolsets are not imported: a client waits for this.
+    """
     settings = helm.settings
     in_fleet = settings.fleet_url is not None
-    tools: list[ToolLike] = [
-        tool
-        for toolset in ("sessions", "agents", "extras", "capabilities")
-        if toolset in settings.tools
-        for tool in toolset_tools(toolset, settings.tools, in_fleet=in_fleet)
-    ]
+
+    def tools_of(*toolsets: str) -> list[list[ToolLike]]:
+        chosen = (one for one in toolsets if one in settings.tools)
+        return [[*toolset_tools(one, settings.tools, in_fleet=in_fleet)] for one in chosen]
+
+    groups = tools_of("sessions", "agents")
     if "compat" in settings.tools:
         from helmsman.mcp.compat_tools import compat_tools
 
-        tools += compat_tools()
+        groups.append([*compat_tools()])
     if "router" in settings.tools:
         from helmsman.mcp.router_tool import router_tools
 
         agents = {agent.name: agent.title for agent in helm.agents}
-        tools += router_tools(agents, expose_primitives=settings.expose_primitives)
-    return tools
+        groups.append([*router_tools(agents, expose_primitives=settings.expose_primitives)])
+    return groups + tools_of("capabilities", "extras")
 
 
 @cache
@@ -127,12 +133,26 @@ def _identity(settings: Settings) -> dict[str, Any]:
     return _HELMSMAN | {"description": description, "instructions": told or None}
 
 
+class _Server(Server[None]):
+    """Server that announces to clients of every transport that its list of tools may change."""
+
+    def create_initialization_options(
+        self,
+        notification_options: NotificationOptions | None = None,
+        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
+        extensions: dict[str, dict[str, Any]] | None = None,
+    ) -> InitializationOptions:
+        changes = notification_options or NotificationOptions(tools_changed=True)
+        return super().create_initialization_options(changes, experimental_capabilities, extensions)
+
+
 def build_server(helm: HelmsmanService) -> Server[None]:
     """Build a server with the tools that the settings of `helm` enable."""
     elicitor = Elicitor(helm)
-    toolbox = Toolbox(helm, elicitor, offered_tools(helm))
+    bus = InMemorySubscriptionBus()
+    toolbox = Toolbox(helm, elicitor, offered_tools(helm), bus)
     tasks = TaskMethods(helm, elicitor)
-    resources = Resources(helm)
+    resources = Resources(helm, bus)
     prompts = Prompts(helm)
 
     @asynccontextmanager
@@ -144,7 +164,7 @@ def build_server(helm: HelmsmanService) -> Server[None]:
             finally:
                 elicitor.close()
 
-    server = Server(
+    server = _Server(
         **_identity(helm.settings),
         version=__version__,
         get_tool_input_schema=toolbox.input_schema,

@@ -79,7 +79,11 @@ class TaskMethods:
         state = {**_DONE, **task_state(task)}
         if state["status"] == "input_required" and sessions:
             asked = [(session, question) for session in sessions for question in session.questions]
-            forms = {question.id: self._elicitor.form(context, session, question) for session, question in asked}
+            forms = {
+                question.id: self._elicitor.form(context, session, question)
+                for session, question in asked
+                if not self._elicitor.is_opened(question)
+            }
             state["inputRequests"] = {
                 key: form.model_dump(by_alias=True, mode="json", exclude_none=True) for key, form in forms.items()
             }

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
+from mcp.shared.subscriptions import ToolsListChanged
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from helmsman.base.caller_context import current
 from helmsman.base.structs import replace
@@ -22,6 +24,8 @@ from helmsman.errors import HelmsmanError, HostUnreachable, InvalidInput
 from helmsman.hub.host_pool import NAMING, elsewhere
 from helmsman.mcp.apps import with_card
 from helmsman.mcp.current_call import NumberedCall, current_call
+from helmsman.mcp.resources import client_of
+from helmsman.mcp.tool_search import CALL, FIND, ToolSearch, called_through, found_result, query_in
 from helmsman.mcp.waiting import ClientCall
 from helmsman.operations.nature import ACTS, Nature
 from helmsman.operations.schemas import listed_schema
@@ -31,6 +35,8 @@ from helmsman.tasks.call_key import is_repeated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from mcp.server.subscriptions import SubscriptionBus
 
     from helmsman.mcp.call import CallContext, CallOutcome
     from helmsman.mcp.elicitation import Context, Elicitor
@@ -184,9 +190,19 @@ def _type_alone(field: dict[str, Any]) -> dict[str, Any]:
 class Toolbox:
     """Tools a server offers."""
 
-    def __init__(self, helm: HelmsmanService, elicitor: Elicitor, tools: Sequence[ToolLike]) -> None:
+    def __init__(
+        self,
+        helm: HelmsmanService,
+        elicitor: Elicitor,
+        toolsets: Sequence[Sequence[ToolLike]],
+        bus: SubscriptionBus,
+    ) -> None:
         self._helm = helm
         self._elicitor = elicitor
+        self._toolsets = toolsets
+        self._bus = bus
+        self._search = ToolSearch()
+        tools = [tool for toolset in toolsets for tool in toolset]
         # A user may have given an agent the name of an unrelated tool. The unrelated tool wins.
         self._tools = {tool.name: tool for tool in tools} | {t.name: t for t in tools if _agent_of(t) is None}
         self._by_title = {
@@ -196,19 +212,50 @@ class Toolbox:
         }
 
     async def list(self, context: Context, _params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        """Return all tools. A tool of an agent is listed only if the agent is installed."""
+        """Return the tools, or a part of them with a search for the rest, if they are many."""
+        tools, _ = await self._list(context)
+        return types.ListToolsResult(tools=[with_card(context, one) for one in tools])
+
+    async def _list(self, context: Context) -> tuple[Sequence[types.Tool], Sequence[str]]:
+        groups = await self._offered()
+        return self._search.listed(client_of(context), groups, partial(self._listing, groups))
+
+    async def _offered(self) -> Sequence[Sequence[str]]:
+        """Return the names of the tools of each toolset. A tool of an agent is offered only if the agent is installed."""
         here: set[str | None] = {None}
         if any(_agent_of(tool) is not None for tool in self._tools.values()):
             here |= {agent.name for agent in await self._helm.agents_here()} or {CODEX}
-        offered = [tool for tool in self._tools.values() if _agent_of(tool) in here]
+        seen: set[str] = set()
+        offered = []
+        for toolset in self._toolsets:  # a tool may belong to several, and is offered with the first
+            names = dict.fromkeys(tool.name for tool in toolset if _agent_of(self._tools[tool.name]) in here)
+            offered.append([name for name in names if name not in seen])
+            seen |= set(names)
+        return offered
+
+    def _listing(self, groups: Sequence[Sequence[str]], names: Sequence[str]) -> Sequence[types.Tool]:
+        """Return the listing of some of the offered tools: beside each other, texts are not repeated."""
+        tools = [self._tools[name] for name in names]
         first: dict[str, str] = {}
-        for tool in offered:
+        for tool in tools:
             first.setdefault(_definition(tool), tool.name)
         hosts = sorted(self._helm.hosts.known())
-        said = partial(naming_only, {tool.name for tool in offered})
-        known = {tool.name: tool for tool in offered if isinstance(tool, Tool)}
-        listed = [_with_host(tool, _listed_beside(tool, first[_definition(tool)], known), hosts) for tool in offered]
-        return types.ListToolsResult(tools=[with_card(context, _in_words_of(one, said)) for one in listed])
+        said = partial(naming_only, {name for group in groups for name in group})
+        known = {tool.name: tool for tool in tools if isinstance(tool, Tool)}
+        listed = (_with_host(tool, _listed_beside(tool, first[_definition(tool)], known), hosts) for tool in tools)
+        return [_in_words_of(one, said) for one in listed]
+
+    async def _find(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+        """Search all tools, and list what was found to this client from now on."""
+        groups, (before, hidden) = await self._offered(), await self._list(context)
+        every = [tool for group in groups for name in group for tool in self._listing(groups, [name])]
+        found = self._search.find(client_of(context), query_in(params), every, hidden)
+        after, _ = await self._list(context)
+        if [tool.name for tool in after] != [tool.name for tool in before]:
+            await self._bus.publish(ToolsListChanged())
+            if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+                await context.session.send_tool_list_changed()
+        return found_result(found, hidden)
 
     def _named(self, name: str) -> ToolLike | None:
         """Return a tool by name, or by a common variant: an agent's title (`claude-code`), a primitive without its `_`."""
@@ -218,9 +265,16 @@ class Toolbox:
         return None
 
     async def call(self, context: Context, params: types.CallToolRequestParams) -> CallOutcome:
+        try:
+            if params.name == FIND:
+                return await self._find(context, params)
+            if params.name == CALL:
+                params = called_through(params)
+        except HelmsmanError as error:
+            return failed(error)
         tool = self._named(params.name)
         if tool is None:
-            names = [tool.name for tool in (await self.list(context, None)).tools]
+            names = [name for group in await self._offered() for name in group]
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name}. Use one of {', '.join(names)}.")
         try:
             client = self._elicitor.client(context)

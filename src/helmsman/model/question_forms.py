@@ -21,6 +21,7 @@ TOO_LONG: Final = (
     "This is too long for a form, so it can only be refused here. Look at all of it in the dashboard or in a terminal, and "
     "approve it there: helmsman watch {}"
 )
+ON_A_PAGE: Final = "A form cannot ask this. Open the question in the dashboard, and answer it there."
 _DECISION: Final = "decision"
 _REASON: Final = "reason"
 _WORDS: Final = "_words"
@@ -30,6 +31,16 @@ def form_message(question: Question) -> str:
     """Return the text above the fields."""
     text = describe(question).text(diff_chars=SHOWN_DIFF_CHARS)
     return f"{text}\n{TOO_LONG.format(question.session_id)}" if _is_cut(question) else text
+
+
+def fits_a_form(question: Question) -> bool:
+    """Return whether a form can show all of a question, and may ask it: it is no place for a secret."""
+    return not _is_cut(question) and not any(prompt.secret for prompt in question.prompts)
+
+
+def page_message(question: Question) -> str:
+    """Return the text for a client that opens the question in the dashboard."""
+    return f"{describe(question).title}\n{ON_A_PAGE}"
 
 
 def form_schema(question: Question) -> dict[str, Any]:

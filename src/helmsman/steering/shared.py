@@ -149,6 +149,8 @@ class Shared:
         self.turn_limiter = TurnLimiter()
         self.clients: list[Verbs] = []
         """Connected clients."""
+        self.dashboards: list[str] = []
+        """Addresses at which the dashboard is served now, oldest first."""
         self.on_room: list[Callable[[], None]] = []
         """Callbacks for when waiting work may be able to run: a client has connected, or a turn has ended."""
         self.is_recovered = anyio.Event()

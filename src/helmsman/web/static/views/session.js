@@ -30,6 +30,7 @@ export class SessionView {
   #session = null;
   #host = undefined; // how its machine stands, where that is another
   #cards = new Map();
+  #wanted = null; // the question to go to, once it is there
   #behind = 0; // the tab to go back to when nothing is asked any more
   #closed = new AbortController();
 
@@ -88,12 +89,22 @@ export class SessionView {
     this.progress.close();
   }
 
-  /** A place in the session: nothing (the transcript), `changes`, `changes/FILE`, `changes/FILE/LINE`, `turns`, `turn/NUMBER`. */
+  /** A place in the session: nothing (the transcript), `changes`, `changes/FILE`, `changes/FILE/LINE`, `turns`, `turn/NUMBER`, `question/ID`. */
   goTo([part, ...more]) {
     const tab = { changes: 1, turns: 2 }[part] ?? 0;
+    if (part === "question") return this.#openQuestion(more[0]);
     if (this.current !== tab) this.tabs[tab].show();
     if (part === "changes" && more.length) this.review.goTo(more[0], more[1] === undefined ? undefined : Number(more[1]));
     if (part === "turn") this.#openTurn(Number(more[0])).catch((error) => toast(error.message, "error"));
+  }
+
+  /** A question that an MCP client has led the user to. It may not be read yet. */
+  #openQuestion(id) {
+    const card = this.#cards.get(id);
+    this.#wanted = card?.isConnected ? null : id;
+    if (!card?.isConnected) return;
+    card.scrollIntoView({ block: "start" });
+    card.focus();
   }
 
   async #openTurn(number) {
@@ -259,6 +270,7 @@ export class SessionView {
     arrange(this.questions, mine.map((question) => this.#cards.get(question.id)));
     this.tabs[QUESTION].tab.textContent = mine.length > 1 ? `Questions (${mine.length})` : "Question";
     this.#placeQuestions(isNew);
+    if (this.#wanted !== null) this.#openQuestion(this.#wanted);
   }
 }
 
