@@ -333,6 +333,12 @@ class FleetRefused(HelmsmanError):
     code = "fleet_refused"
 
 
+class IdempotencyKeyReused(HelmsmanError):
+    """The key of this call belongs to an earlier call with another content; nothing was done."""
+
+    code = "idempotency_key_reused"
+
+
 class OutcomeUnknown(HelmsmanError):
     """The process that started this ended before it could report the outcome; it is not done a second time."""
 

@@ -187,9 +187,17 @@ async def test_a_call_with_a_key_is_carried_out_once_also_after_the_hub_was_kill
         async with connected(place) as http:
             first = await http.post("/v1/sessions", json=call, headers={"Idempotency-Key": "a key"})
             again = await http.post("/v1/sessions", json=call, headers={"Idempotency-Key": "a key"})
+            other = await http.post(
+                "/v1/sessions", json=call | {"prompt": "other"}, headers={"Idempotency-Key": "a key"}
+            )
+            assert (other.status_code, other.json()["code"]) == (422, "idempotency_key_reused")
         os.kill(place.hub, signal.SIGKILL)
         await ping(server)
         async with connected(place) as http:
+            other = await http.post(
+                "/v1/sessions", json=call | {"model": "other"}, headers={"Idempotency-Key": "a key"}
+            )
+            assert other.status_code == 422
             after = await http.post("/v1/sessions", json=call, headers={"Idempotency-Key": "a key"})
             session_id = after.json()["sessionId"]
             assert {one.json()["sessionId"] for one in (first, again)} == {session_id}

@@ -2,11 +2,13 @@
 
 An operation on a session is `/v1/sessions/{sessionId}/NAME`, a job `/v1/jobs/NAME`, any other operation `/v1/NAME`. One that
 only reads is GET, with its arguments in the query; any other is POST, with its arguments as a JSON object. A POST with an
-`Idempotency-Key` is carried out once: repeated within a day, also after a crash of the hub, it gets the same answer.
+`Idempotency-Key` is carried out once: repeated within a day, also after a crash of the hub, it gets the same answer. The
+same key with another body is refused.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 from dataclasses import dataclass
@@ -26,6 +28,7 @@ from helmsman.errors import (
     DiffChanged,
     DirtyTree,
     HelmsmanError,
+    IdempotencyKeyReused,
     InvalidInput,
     NotYours,
     OutcomeUnknown,
@@ -82,6 +85,7 @@ _STATUS: Final[Sequence[tuple[int, tuple[type[HelmsmanError], ...]]]] = (
     (403, (NotYours,)),
     (404, (SessionNotFound, TaskNotFound, ScheduleNotFound, CodexNotFound, AgentNotFound)),
     (409, (SessionBusy, SessionIdle, SessionLocked, QuestionNotOpen, DirtyTree, DiffChanged, OutcomeUnknown)),
+    (422, (IdempotencyKeyReused,)),
     (429, (TooManySessions,)),
     (501, (Unsupported,)),
     (503, (RegistryUnavailable, ClientAway)),
@@ -180,11 +184,12 @@ class _Endpoint:
 
     async def serve(self, request: Request) -> Response:
         try:
-            arguments = self._route.read({**await _given(request), **request.path_params})
+            given = {**await _given(request), **request.path_params}
+            arguments = self._route.read(given)
             key = request.headers.get(_KEY)
             if key is None or self._route.operation.nature.reads:
                 return JSONResponse(await self._run(arguments, request))
-            return await self._run_once(key, arguments, request)
+            return await self._run_once(key, given, arguments, request)
         except HelmsmanError as error:
             return problem_of(error)
         except Exception:
@@ -198,7 +203,7 @@ class _Endpoint:
         assert not isinstance(result, Deferred)
         return result.as_dict()
 
-    async def _run_once(self, key: str, arguments: Input, request: Request) -> Response:
+    async def _run_once(self, key: str, given: Mapping[str, Any], arguments: Input, request: Request) -> Response:
         if not key.isprintable() or not 0 < len(key) <= _LONGEST_KEY:
             raise InvalidInput(f"{_KEY} has at most {_LONGEST_KEY} printable characters.", parameter=_KEY)
         nature = self._route.operation.nature
@@ -219,6 +224,7 @@ class _Endpoint:
             self._route.name,
             do,
             repeatable=nature.repeat != "never",
+            request=hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest(),
             stored=stored,
             restored=restored,
             failed=problem_of,

@@ -96,10 +96,12 @@ _TASKS: Final = (
         pid INTEGER NOT NULL,
         started TEXT NOT NULL,
         begun_at INTEGER NOT NULL,
+        request TEXT NOT NULL DEFAULT '',
         answer TEXT,
         PRIMARY KEY (pipe, seq)
     )
     """,
+    # `request` is the digest of a call whose key the client chose, and might use for another one.
 )
 
 _SCHEDULES: Final = (

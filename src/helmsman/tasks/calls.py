@@ -9,13 +9,14 @@ this: pipes, programs and commands.
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import anyio
 
 from helmsman.base.json_values import json_object, mapping
 from helmsman.base.processes import Process
-from helmsman.errors import EngineLost, EngineTimeout, OutcomeUnknown
+from helmsman.errors import EngineLost, EngineTimeout, IdempotencyKeyReused, OutcomeUnknown
 from helmsman.tasks.call_key import CallKey, call_key
 from helmsman.tasks.rows import clean_key, task_of
 
@@ -54,12 +55,25 @@ class AnsweredBefore(Exception):
         self.answer = answer
 
 
+@dataclass(slots=True)
+class _UnderWay:
+    request: str
+    ended: anyio.Event = field(default_factory=anyio.Event)
+
+
+def _require_same(known: str, request: str, name: str) -> None:
+    if known != request:
+        raise IdempotencyKeyReused(
+            f"This idempotency key belongs to an earlier call of {name} with another content. Use a new key for a new call."
+        )
+
+
 class CallLog:
     """Calls of all clients, in the registry's file. Results are written together with the changes of the writer."""
 
     def __init__(self, writer: TaskWriter) -> None:
         self._writer = writer
-        self._under_way: dict[tuple[str, int], anyio.Event] = {}
+        self._under_way: dict[tuple[str, int], _UnderWay] = {}
 
     async def once(
         self,
@@ -68,6 +82,7 @@ class CallLog:
         do: Callable[[], Awaitable[ResultT]],
         *,
         repeatable: bool,
+        request: str = "",
         stored: Callable[[ResultT], str | None],
         restored: Callable[[str], ResultT],
         failed: Callable[[HelmsmanError], ResultT],
@@ -78,7 +93,7 @@ class CallLog:
         makes one from an error. See also `begin`.
         """
         try:
-            key = await self.begin(call, name, repeatable=repeatable)
+            key = await self.begin(call, name, repeatable=repeatable, request=request)
         except AnsweredBefore as known:
             return restored(known.answer)
         current = call_key.set(key)
@@ -97,23 +112,25 @@ class CallLog:
             call_key.reset(current)
             self._ended(call)
 
-    async def begin(self, call: CallId, name: str, *, repeatable: bool) -> CallKey:
+    async def begin(self, call: CallId, name: str, *, repeatable: bool, request: str = "") -> CallKey:
         """Record a call before it runs, and return the key for the work it begins. If it is already running, wait for its
         end: it came on another connection, which broke.
 
         A call that an earlier hub had begun is run again only if it is `repeatable`: it looks up its outcome, or does no
-        harm when it is done twice.
+        harm when it is done twice. `request` is the digest of the call's content, where clients choose the keys of calls.
 
         Raises:
             AnsweredBefore: It was done.
+            IdempotencyKeyReused: The call with this key has another content.
             OutcomeUnknown: An earlier hub had begun it, and its outcome is unknown.
             RegistryUnavailable: It cannot be recorded.
         """
         key, place = f"{call.client}:{call.number}", (call.client, call.number)
 
         def work(connection: StoreConnection) -> CallKey:
-            known = connection.execute("SELECT answer FROM calls WHERE pipe = ? AND seq = ?", place).fetchone()
+            known = connection.execute("SELECT answer, request FROM calls WHERE pipe = ? AND seq = ?", place).fetchone()
             if known is not None:
+                _require_same(known["request"], request, name)
                 if known["answer"] is not None:
                     raise AnsweredBefore(known["answer"])
                 if not repeatable:
@@ -129,14 +146,15 @@ class CallLog:
                 (call.client, call.number - _KEPT_BEHIND),
             )
             connection.execute(
-                "INSERT INTO calls (pipe, seq, pid, started, begun_at) VALUES (?, ?, ?, ?, ?)",
-                (*place, call.process.pid, call.process.started, int(time.time() * 1_000_000)),
+                "INSERT INTO calls (pipe, seq, pid, started, begun_at, request) VALUES (?, ?, ?, ?, ?, ?)",
+                (*place, call.process.pid, call.process.started, int(time.time() * 1_000_000), request),
             )
             return CallKey(key)
 
         while (under_way := self._under_way.get(place)) is not None:
-            await under_way.wait()
-        self._under_way[place] = anyio.Event()
+            _require_same(under_way.request, request, name)
+            await under_way.ended.wait()
+        self._under_way[place] = _UnderWay(request)
         try:
             return await self._writer.registry(lambda registry: registry.database.write(work))
         except BaseException:
@@ -145,7 +163,7 @@ class CallLog:
 
     def _ended(self, call: CallId) -> None:
         if (under_way := self._under_way.pop((call.client, call.number), None)) is not None:
-            under_way.set()
+            under_way.ended.set()
 
     async def answer(self, call: CallId, answer: str | None) -> None:
         """Record the result of a call; None if it did nothing, and may run when it is repeated.
