@@ -11,7 +11,9 @@ import pytest
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 
-@pytest.mark.parametrize("script", ["make_commands.py", "make_reference.py", "make_events.py", "make_evidence.py"])
+@pytest.mark.parametrize(
+    "script", ["make_commands.py", "make_reference.py", "make_events.py", "make_evidence.py", "make_verb_types.py"]
+)
 def test_the_reference_is_up_to_date(script: str) -> None:
     done = subprocess.run(
         [sys.executable, SCRIPTS / script, "--check"], capture_output=True, encoding="utf-8", timeout=60, check=False

@@ -23,7 +23,7 @@ from helmsman.errors import HostUnreachable, InvalidInput
 from helmsman.hub.hosts import HostFailed, SshConnector, checked_host, hosts_file, known_hosts
 from helmsman.mcp.server import build_server
 from helmsman.service import HelmsmanService
-from helmsman.sessions.copies import by_own_clock
+from helmsman.sessions.copies import SessionFacts
 from helmsman.testing import ScriptedModel, run, say
 from helmsman.testing.hubs import end_hub, hub_pid
 from helmsman.web.api import api_routes
@@ -283,11 +283,13 @@ def test_a_file_that_others_can_write_is_not_used(tmp_path: Path) -> None:
 def test_times_of_another_machine_are_reported_by_the_clock_of_this() -> None:
     now = time.monotonic()
     left = TimeLeft.new(60, now).shown("page", now)
-    facts = by_own_clock({"turn_began_at": now - 10, "deadlines": {"q": left}}, 5.0)
-    assert facts["turn_began_at"] == now - 5
-    assert facts["deadlines"]["q"].runs_out() == left.runs_out() + 5
+    facts = SessionFacts(turn_began_at=now - 10, deadlines={"q": left}).shifted(5.0)
+    assert facts.turn_began_at == now - 5
+    assert facts.deadlines["q"].runs_out() == left.runs_out() + 5
     # Clocks are compared over a line that takes its time, and yet no turn begins in the future.
-    assert by_own_clock({"turn_began_at": now - 1}, 5.0)["turn_began_at"] <= time.monotonic()
+    began = SessionFacts(turn_began_at=now - 1).shifted(5.0).turn_began_at
+    assert began is not None
+    assert began <= time.monotonic()
 
 
 async def test_what_holds_on_this_machine_only_cannot_be_given_to_another(known: Place) -> None:

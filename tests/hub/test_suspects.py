@@ -18,7 +18,6 @@ import pytest
 
 from helmsman._version import __version__
 from helmsman.base.structs import replace
-from helmsman.base.values import encoded
 from helmsman.errors import OutcomeUnknown
 from helmsman.hub.client import HubClient
 from helmsman.hub.launch import SOCKET
@@ -257,10 +256,10 @@ async def test_a_program_is_answered_however_many_hubs_are_killed_by_something_e
     def meet(hub: Visit, program: Program) -> None:
         number = program.call(first=0.05 if hub.number else SECONDS)
         if number is not None and hub.number >= MANY:
-            program.say("result", {"number": number, "value": encoded(["yes"])})
+            program.say("result", {"number": number, "value": [[], "yes"]})
             hub.line()
 
-    assert await asked(meet, tmp_path) == ["yes"]
+    assert await asked(meet, tmp_path) == ([], "yes")
 
 
 @pytest.mark.anyio

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helmsman.base.values import decoded, encoded
+from helmsman.base.structs import pack, unpack
 from helmsman.model.events import Event, ItemDelta, ItemEnded
 from helmsman.sessions.copies import SessionCopy, catch_up, copy_of
 from helmsman.sessions.feed import Feed, Reader
@@ -27,8 +27,7 @@ def new_session() -> Session:
 def sent(session: Session, since: int = 0) -> SessionCopy:
     """As it arrives."""
     copy = copy_of(session, session.feed.since(since).events)
-    arrived: SessionCopy = decoded(json.loads(json.dumps(encoded(copy))))
-    return arrived
+    return unpack(json.loads(json.dumps(pack(copy))), SessionCopy)
 
 
 def told(reader: Reader) -> list[Event]:

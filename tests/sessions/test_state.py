@@ -219,7 +219,7 @@ def test_a_flood_of_output_is_kept_within_bounds() -> None:
     (item,) = state.items
     assert isinstance(item, CommandExecution)
     assert len(item.output) <= 64 * 1024
-    assert state._written["c"].kept <= 2 * 64 * 1024
+    assert state._written["c"].size <= 2 * 64 * 1024
 
 
 @pytest.mark.parametrize(("kind", "most"), [("command_execution", 64 * 1024), ("agent_message", KEPT_CHARS)])
@@ -229,7 +229,7 @@ def test_one_line_of_any_length_is_kept_within_bounds_while_it_is_written(kind: 
     text = item.output if isinstance(item, CommandExecution) else getattr(item, "text", "")
     assert len(text) <= most
     assert text.endswith("the end")
-    assert state._written["c"].kept <= 2 * most
+    assert state._written["c"].size <= 2 * most
 
 
 def test_items_open_at_the_end_are_closed_as_failed() -> None:

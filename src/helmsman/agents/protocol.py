@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 from msgspec import field
 
@@ -172,9 +172,16 @@ class Capability(Enum):
     SKILLS = "skills", "list its skills"
     CONFIGURE = "configure", "be configured from here"
 
-    def __init__(self, word: str, text: str) -> None:
-        self.word = word
-        self.text = text
+    text: str
+
+    def __new__(cls, word: str, text: str) -> Self:
+        capability = object.__new__(cls)
+        capability._value_, capability.text = word, text
+        return capability
+
+    @property
+    def word(self) -> str:
+        return str(self.value)
 
 
 class Capabilities(Value, frozen=True):

@@ -17,10 +17,12 @@ from helmsman.capabilities.cloud_tasks import CloudTasks
 from helmsman.capabilities.shown_diffs import ShownDiffs
 from helmsman.errors import CloudError, CloudTaskNotFound, HelmsmanError, RegistryUnavailable, TaskNotFound, TaskNotOurs
 from helmsman.git.worktree import directories_of, places
+from helmsman.model.cloud import CloudResults
 from helmsman.model.events import CommandExecution, MessageUnqueued
 from helmsman.model.inputs import searched_directory, takes_work_options
 from helmsman.model.options import PathLike, TurnLimits, WorkOptions
 from helmsman.tasks.call_key import CallKey, call_key, done_before
+from helmsman.tasks.model import Task
 from helmsman.tasks.outcome import TaskOutcome, changed_files, outcome_of
 from helmsman.tasks.prices import Prices
 from helmsman.tasks.registry import REGISTRY_NAME
@@ -29,10 +31,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from helmsman.model.cloud import CloudListed, CloudResults
+    from helmsman.model.cloud import CloudListed
     from helmsman.sessions.session import QuestionHandler, Session
     from helmsman.steering.core import Steering
-    from helmsman.tasks.model import Task, TaskOrigin, TaskStatus
+    from helmsman.tasks.model import TaskOrigin, TaskStatus
 
 # --- Local tasks: turns of sessions on this machine, of any process ---------------------------------------------------
 

@@ -17,7 +17,7 @@ import anyio.to_thread
 
 from helmsman.agents.supervisor.records import end_left
 from helmsman.base.files import is_inside, refuse_outside
-from helmsman.base.structs import replace
+from helmsman.base.structs import Value, replace
 from helmsman.errors import (
     InvalidInput,
     OutcomeUnknown,
@@ -42,6 +42,7 @@ from helmsman.git.remote_trees import (
     remove_workspace,
     workspace_of,
 )
+from helmsman.git.tree_changes import TreeDiff
 from helmsman.git.turn_snapshots import read_snapshots
 from helmsman.git.worktree import Worktree, is_owned, read_records, remember_place, worktree_of
 from helmsman.model.events import ApplyRequested, WorktreeAssigned
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
 
     from helmsman.capabilities.all_tasks import Tasks
     from helmsman.git.lifecycle import Discarded, Leftover
-    from helmsman.git.tree_changes import Applied, DiffView, Selection, TreeDiff, Unsaved
+    from helmsman.git.tree_changes import Applied, DiffView, Selection, Unsaved
     from helmsman.sessions.session import Session
     from helmsman.steering.core import Steering
 
@@ -75,8 +76,7 @@ ABOUT: Final[dict[DiffScope, str]] = {
 """Description of a diff by scope."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionDiff:
+class SessionDiff(Value, frozen=True, kw_only=True):
     """Diff of a session, and the `scope` that it covers."""
 
     session_id: str

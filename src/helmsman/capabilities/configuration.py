@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from helmsman.agents.protocol import AgentConfig, Capability, ConfigEdit, ConfigLayer, InForce
 from helmsman.base.config_values import key_path
 from helmsman.base.files import refuse_outside
 from helmsman.base.json_values import present
-from helmsman.base.structs import replace
+from helmsman.base.structs import Value, replace
 from helmsman.errors import InvalidInput
 from helmsman.model.inputs import directory as existing_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from helmsman.model.options import PathLike
     from helmsman.steering.core import Steering
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigChange:
+class ConfigChange(Value, frozen=True, kw_only=True):
     """Planned edit of a configuration file: file, version and the current values of the keys."""
 
     file: str

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Final, Literal
 
 import anyio.to_thread
 
 from helmsman.base.files import is_inside
-from helmsman.base.structs import replace
+from helmsman.base.structs import Value, replace
 from helmsman.errors import Unsupported
 from helmsman.notices.config import NotifySettings, Recipient
 from helmsman.notices.notifications import KINDS
+from helmsman.notices.store import Delivery
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from datetime import datetime
 
-    from helmsman.notices.store import Delivery
     from helmsman.steering.core import Steering
 
 _SHOWN: Final = 50
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChannelStatus:
+class ChannelStatus(Value, frozen=True, kw_only=True):
     """Recipient without its secrets, and the result of its last delivery."""
 
     name: str
@@ -63,8 +61,7 @@ def _status(recipient: Recipient, last: Delivery | None) -> ChannelStatus:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ForPages:
+class ForPages(Value, frozen=True):
     """Notifications for pages of the dashboard.
 
     `is_told`: True if questions are sent to pages at all. `next_in`: seconds until there may be more.

@@ -12,7 +12,7 @@ import logging
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import anyio.to_thread
 
@@ -28,8 +28,9 @@ from helmsman.model.questions import APPROVE, REVISE, STOP, Choice, Prompt, Ques
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
-    from helmsman.model.options import PathLike, TurnInput
-    from helmsman.sessions.session import OwnAnswer, Session
+    from helmsman.model.client_tools import ClientTool, ToolDefinition
+    from helmsman.model.options import PathLike, TurnInput, TurnOptions
+    from helmsman.sessions.session import OwnAnswer, QuestionHandler, Session
     from helmsman.steering.core import Steering
 
 log = logging.getLogger(__name__)
@@ -50,9 +51,13 @@ class Plans:
         prompt: str,
         *,
         cwd: PathLike | None = None,
+        on_question: QuestionHandler | None = None,
         worktree: bool = False,
+        min_remaining_percent: float | None = None,
+        idempotency_key: str | None = None,
         on_task: Callable[[str], None] | None = None,
-        **options: Any,
+        tools: Sequence[ClientTool | ToolDefinition] = (),
+        **options: Unpack[TurnOptions],
     ) -> Coroutine[Any, Any, Session]:
         """Start a session that plans first. The arguments are those of `Helmsman.start`, and apply once the plan is
         approved.
@@ -67,7 +72,18 @@ class Plans:
                 on_task(task_id)
 
         # Here, and not when it is awaited: a misspelt option raises at the call.
-        begin = self._helm.start(prompt, cwd=cwd, worktree=worktree, on_task=keep, kind="plan", **options)
+        options["kind"] = "plan"
+        begin = self._helm.start(
+            prompt,
+            cwd=cwd,
+            on_question=on_question,
+            worktree=worktree,
+            min_remaining_percent=min_remaining_percent,
+            idempotency_key=idempotency_key,
+            on_task=keep,
+            tools=tools,
+            **options,
+        )
 
         async def look_and_begin() -> Session:
             nonlocal before

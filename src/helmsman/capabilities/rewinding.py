@@ -22,10 +22,11 @@ import anyio.to_thread
 
 from helmsman.agents.protocol import Capability
 from helmsman.base.files import is_inside, refuse_outside
-from helmsman.base.structs import replace
+from helmsman.base.structs import Value, replace
 from helmsman.base.truncate import listed
 from helmsman.errors import CannotRewind, DiffChanged, HelmsmanError, InvalidInput
 from helmsman.git.command import Git, repository_root
+from helmsman.git.tree_changes import TreeDiff
 from helmsman.git.turn_snapshots import (
     FilesRewind,
     SessionSnapshots,
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
 
     from helmsman.capabilities.upkeep import Upkeep
     from helmsman.git.snapshot import TreeState
-    from helmsman.git.tree_changes import TreeDiff
     from helmsman.sessions.session import Session
     from helmsman.steering.core import Steering
     from helmsman.tasks.model import Task
@@ -197,8 +197,7 @@ class RewoundTurn:
     prompt: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rewind:
+class Rewind(Value, frozen=True, kw_only=True):
     """Effect of a rewind, planned or done.
 
     Attributes:

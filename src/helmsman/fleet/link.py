@@ -175,10 +175,11 @@ class FleetLink:
             session_id_of(lane),
             directory=tasks[0].directory,
             model=tasks[-1].model,
-            earlier_turns=len(begun),
+            turn_count=len(begun),
             options=options,
             opened_by=unpack_if_valid((tasks[0].policy or {}).get(CLIENT), McpClient),
             created_at=tasks[0].created_at,
+            changed_at=tasks[0].created_at,
         )
         session = Session(state, Feed(self._settings.event_buffer_size), self, self.listeners)
         # The engine is on another machine, so this copy never talks to an agent.

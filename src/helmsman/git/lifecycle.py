@@ -9,14 +9,16 @@ import shutil
 import stat
 import uuid
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from helmsman.base.structs import replace
+from msgspec import field
+
+from helmsman.base.structs import Value, replace
 from helmsman.errors import InvalidInput, WorktreeError
 from helmsman.git.command import Git, find_git, is_bare
+from helmsman.git.diff import FileStat
 from helmsman.git.included_files import include
 from helmsman.git.patches import one_at_a_time
 from helmsman.git.tree_changes import Unsaved, changed_files, lost_commits, unsaved
@@ -37,15 +39,13 @@ from helmsman.settings import WORKSPACES, WORKTREES, ensure_state_dir
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
-    from helmsman.git.diff import FileStat
 
 log = logging.getLogger(__name__)
 
 _SLUG_LENGTH: Final = 40
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Discarded:
+class Discarded(Value, frozen=True, kw_only=True):
     """Contents of a discarded worktree: commits that no other branch has, and all changed files.
 
     `branch_kept`: the branch was kept because it is checked out elsewhere.
@@ -57,8 +57,7 @@ class Discarded:
     branch_kept: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Leftover:
+class Leftover(Value, frozen=True, kw_only=True):
     """Worktree without a running process. `files` are its changes; None if it is unreadable.
 
     `unsaved` is the work that would be lost with it.

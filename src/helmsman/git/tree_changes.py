@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from helmsman.base.files import temporary_directory
-from helmsman.base.structs import replace
+from helmsman.base.structs import Value, replace
 from helmsman.errors import DiffChanged, InvalidInput, WorktreeError
 from helmsman.git.command import Git, find_git
 from helmsman.git.diff import FileDiff, FileKind, FileStat, file_patches, read_diff
@@ -28,12 +29,12 @@ from helmsman.git.patches import (
 from helmsman.git.snapshot import Snapshot, TreeState, scratch, take_snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from helmsman.git.worktree import Worktree
 
-    Selection = Mapping[str, Collection[int] | None]  # hunks of each file, counted from 0; None is the whole file
-
+Selection: TypeAlias = Mapping[str, Collection[int] | None]
+"""Hunks of each file, counted from 0; None is the whole file."""
 _KINDS: Final[dict[str, FileKind]] = {"A": "added", "D": "deleted", "R": "renamed", "C": "copied"}
 _STAT_WIDTH: Final = 100
 
@@ -44,8 +45,7 @@ _PLAINLY: Final = (
 """Ignore the repository's configuration and attributes: no program named there may run."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TreeDiff:
+class TreeDiff(Value, frozen=True, kw_only=True):
     """Difference of two trees. `patch` is for `git apply`, byte for byte; `stat` is git's overview.
 
     `nested` names git repositories inside the tree, which are not part of the patch. `left_out` names other entries

@@ -1,13 +1,13 @@
 """Routes for programs: the verbs of `Helmsman` and its parts, called by their names, and the sessions that they follow.
 
 They are on the hub's Unix socket alone. `POST /v1/programs/ID` registers a program with its settings, environment and
-directory, for as long as it reads the events of the response. `PUT …/calls/N` names a verb and carries its arguments as
-values (`helmsman.base.values`), and the program's current directory; the event `result` brings its result, and `DELETE`
-cancels it. `PUT …/tools/SESSION` names the functions that the program runs for a session; the hub calls them by the event
-`tool`, and gets the result at `…/tool-results/N`. A session in a result comes with a copy, and from then on its events
-follow, each with the cursor up to which the log has them for good. The hub never waits for a program that does not read:
-once it reads again, it gets the events after its cursor, from the log if need be. A program names its cursors when it
-registers.
+directory, for as long as it reads the events of the response. `PUT …/calls/N` names a verb and carries its arguments
+(`helmsman.hub.wire`), and the program's current directory; the event `result` brings its result, and `DELETE` cancels it.
+The event `called` calls a function among the arguments. `PUT …/tools/SESSION` names the functions that the program runs for
+a session; the hub calls them by the event `tool`, and gets the result at `…/tool-results/N`. A session in a result comes
+with a copy, and from then on its events follow, each with the cursor up to which the log has them for good. The hub never
+waits for a program that does not read: once it reads again, it gets the events after its cursor, from the log if need be. A
+program names its cursors when it registers.
 
 A program on another machine is registered with the name of its bridge (`helmsman.hub.bridge`), which has registered before
 with an environment and a directory of this machine.
@@ -38,20 +38,19 @@ from helmsman.base.clients import McpClient
 from helmsman.base.concurrency import OnceEach, background_tasks
 from helmsman.base.json_values import json_object
 from helmsman.base.processes import Process, running_process
-from helmsman.base.structs import unpack, unpack_if_valid
-from helmsman.base.values import decoded, encoded
+from helmsman.base.structs import pack, unpack, unpack_if_valid
 from helmsman.errors import HelmsmanError, RegistryUnavailable
 from helmsman.httpd.operation_routes import problem
 from helmsman.httpd.unix_connection import connection_of
 from helmsman.hub.control import BRIDGES_PATH, PROGRAMS_PATH
-from helmsman.hub.conversation import DASHBOARD_PATH, EVENTS, RESULT, SESSION, WELCOME
+from helmsman.hub.conversation import DASHBOARD_PATH, EVENTS, RESULT, WELCOME
 from helmsman.hub.process import OTHER_STORE, NotServed
+from helmsman.hub.wire import function_types, pack_error, pack_value, types_of, unpack_value
 from helmsman.model.client_tools import ToolResult
 from helmsman.model.events import ItemDelta, ItemEnded, ItemStarted, ItemUpdated
 from helmsman.operations.nature import READS, VERBS, nature_of
 from helmsman.service import HelmsmanService
 from helmsman.sessions.copies import EventOnWire, copy_of, facts_of, to_wire
-from helmsman.sessions.session import Session
 from helmsman.settings import Settings, load_settings
 from helmsman.store.log import StoredEvents
 from helmsman.tasks.calls import ELSEWHERE, CallId
@@ -64,6 +63,7 @@ if TYPE_CHECKING:
 
     from helmsman.hub.process import Hub
     from helmsman.model.events import Event, ToolCalled
+    from helmsman.sessions.session import Session
     from helmsman.steering.shared import Shared
     from helmsman.tasks.calls import CallLog
     from helmsman.web.api import Dashboard
@@ -157,9 +157,7 @@ class ProgramRoutes:
                 raise NotServed("its bridge is gone")
             hello |= {name: bridge[name] for name in ("pid", "directory", "environment")}
         with CallerContext(hello["environment"], Path(hello["directory"])).entered():
-            settings = self._own_settings() if is_elsewhere else decoded(hello["settings"])
-            if not isinstance(settings, Settings):
-                raise TypeError("the settings are none")
+            settings = self._own_settings() if is_elsewhere else unpack(hello["settings"], Settings)
             if settings.store != self._hub.store:
                 raise NotServed(OTHER_STORE)
             self._hub.idle = settings.hub_idle
@@ -342,7 +340,7 @@ class _Program:
                 f"{_MOST_CALLS} calls of this program are under way, which is the limit for one program. Wait until "
                 "some have ended, then try again."
             )
-            self._say(RESULT, {"number": number, "error": encoded(refused)})
+            self._say(RESULT, {"number": number, "error": pack_error(refused)})
             return
         scope = anyio.CancelScope()
         self._running[number] = anyio.CancelScope() if nature.completes else scope
@@ -406,7 +404,7 @@ class _Program:
             self._say(RESULT, {**result, "number": number})
         except Exception as error:
             log.exception("a call could not be answered")
-            failed = encoded(HelmsmanError(f"Helmsman itself failed: {error!a}."))
+            failed = pack_error(HelmsmanError(f"Helmsman itself failed: {error!a}."))
             self._say(RESULT, {"number": number, "error": failed})
         finally:
             del self._running[number]
@@ -421,16 +419,16 @@ class _Program:
             except (HelmsmanError, TypeError, ValueError) as error:
                 if not isinstance(error, HelmsmanError):
                     log.info("a call of %s failed", verb, exc_info=True)
-                result = {"error": encoded(error)}
+                result = {"error": pack_error(error)}
             except Exception as error:
                 log.exception("a call of %s failed", verb)
-                result = {"error": encoded(HelmsmanError(f"Helmsman itself failed: {error!r}. Report it."))}
+                result = {"error": pack_error(HelmsmanError(f"Helmsman itself failed: {error!r}. Report it."))}
         return result
 
     async def _call(self, number: int, params: Mapping[str, Any]) -> dict[str, Any]:
         verb = str(params["verb"])
         if verb == EVENTS:
-            session_id, cursor = decoded(params["arguments"])
+            session_id, cursor = params["arguments"]
             return {"value": await self._events_after(str(session_id), int(cursor))}
         if verb not in VERBS:
             raise TypeError(f"Helmsman cannot be asked for {verb}")
@@ -465,14 +463,16 @@ class _Program:
             repeatable=repeatable,
             stored=json.dumps,
             restored=json.loads,
-            failed=lambda error: {"error": encoded(error)},
+            failed=lambda error: {"error": pack_error(error)},
         )
 
     async def _do(self, verb: str, params: Mapping[str, Any]) -> Any:
         target: Any = self._helm
         for name in verb.split("."):
             target = getattr(target, name)
-        arguments, named = (decoded(params[key], self._meant) for key in ("arguments", "named"))
+        types = types_of(verb)
+        arguments = [self._argument(*given) for given in zip(params["arguments"], types.values(), strict=False)]
+        named = {name: self._argument(part, types.get(name)) for name, part in params["named"].items()}
         directory = params.get("directory")
         client = None if params.get("client") is None else unpack(params["client"], McpClient)
         with self.entered(directory, client):
@@ -499,25 +499,21 @@ class _Program:
     def _shown(self, value: Any) -> dict[str, Any]:
         sessions: list[str] = []
 
-        def stand_in(part: Any) -> Any:
-            if not isinstance(part, Session):
-                raise TypeError(f"{type(part).__name__} cannot be told to another process")
-            sessions.append(part.id)
-            self._watch(part)  # its turn may have ended before the program gets a copy
-            return {"$": SESSION, "id": part.id}
+        def send(session: Session) -> None:
+            sessions.append(session.id)
+            self._watch(session)  # its turn may have ended before the program gets a copy
 
-        return {"value": encoded(value, stand_in), "sessions": sessions}
+        return {"value": pack_value(value, session=send), "sessions": sessions}
 
-    def _meant(self, stand_in: Mapping[str, Any]) -> Any:
-        """Resolve a stand-in of the program."""
-        match stand_in["$"]:
-            case "function":
-                number = stand_in["number"]
-                return lambda *args: self._say("called", {"number": number, "arguments": encoded(args)})
-            case "session":
-                return self._helm.sessions[stand_in["id"]]
-            case kind:
-                raise ValueError(f"there is no {kind}")
+    def _argument(self, content: Any, kind: Any) -> Any:
+        if kind is None or content is None:
+            return content
+        if function_types(kind) is not None:
+            return lambda *args: self._say("called", {"number": content, "arguments": pack_value(args)})
+        try:
+            return unpack_value(content, kind)
+        except ValueError:
+            return content  # the verb refuses it, in the words of its parameter
 
     # --- sessions ----------------------------------------------------------------------------------------------------
 
@@ -536,10 +532,10 @@ class _Program:
             page = session.feed.since(stored.cursor)
             events = page.events if page.missed else (*stored.events, *page.events)
         copy = copy_of(session, events)
-        known.cursor, known.facts, known.is_behind = copy.cursor, json.dumps(encoded(copy.facts)), False
+        known.cursor, known.facts, known.is_behind = copy.cursor, json.dumps(pack(copy.facts)), False
         self._watch_clocks(session)
         committed = copy.cursor - self._helm.task_writer.uncommitted(session.id)
-        self._say("copy", {"session": session.id, "copy": encoded(copy), "committed": committed})
+        self._say("copy", {"session": session.id, "copy": pack(copy), "committed": committed})
 
     async def _events_after(self, session_id: str, cursor: int) -> tuple[int, list[EventOnWire]]:
         """Return a limited number of events of a session after a cursor, and the number of the last one."""
@@ -575,7 +571,7 @@ class _Program:
             deadline.watchers[self] = partial(self._send_facts, session)
 
     def _send_facts(self, session: Session) -> None:
-        known, facts = self._followed[session.id], encoded(facts_of(session))
+        known, facts = self._followed[session.id], pack(facts_of(session))
         if not known.is_behind and not self._stream.is_full:
             known.facts = json.dumps(facts)
             self._say("facts", {"session": session.id, "facts": facts})
@@ -591,7 +587,7 @@ class _Program:
         committed = known.cursor - max(1, self._helm.task_writer.uncommitted(session.id))
         message: dict[str, Any] = {"session": session.id, "event": to_wire(event), "committed": committed}
         if not isinstance(event, ItemDelta | ItemStarted | ItemUpdated | ItemEnded):
-            facts = encoded(facts_of(session))
+            facts = pack(facts_of(session))
             if (text := json.dumps(facts)) != known.facts:
                 known.facts = text
                 message["facts"] = facts

@@ -25,8 +25,7 @@ from helmsman.approvals.deadline import Deadline, TimeLeft
 from helmsman.base.caller_context import asking_client, current
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.sanitize import one_line
-from helmsman.base.structs import pack, replace
-from helmsman.base.values import decoded, encoded
+from helmsman.base.structs import pack, replace, unpack
 from helmsman.errors import (
     EngineLost,
     EngineProtocolError,
@@ -38,7 +37,7 @@ from helmsman.errors import (
     OutcomeUnknown,
 )
 from helmsman.hub.channels import Channels
-from helmsman.hub.conversation import DASHBOARD_PATH, EVENTS, FUNCTION, SESSION, HubConversation, NotWelcome
+from helmsman.hub.conversation import DASHBOARD_PATH, EVENTS, HubConversation, NotWelcome
 from helmsman.hub.hosts import HostFailed, SshConnector
 from helmsman.hub.http_client import NoStream, SocketStream
 from helmsman.hub.launch import (
@@ -54,9 +53,10 @@ from helmsman.hub.launch import (
 )
 from helmsman.hub.program_parts import CopiedSession, ProgramToolCall, part_in_hub, run_own
 from helmsman.hub.suspects import GAVE_UP, Suspect
+from helmsman.hub.wire import RESULT, function_types, pack_value, types_of, unpack_error, unpack_value
 from helmsman.model.client_tools import definitions_of, functions_of
 from helmsman.operations.nature import READING
-from helmsman.sessions.copies import apply_facts, by_own_clock, catch_up, from_wire
+from helmsman.sessions.copies import SessionCopy, SessionFacts, apply_facts, catch_up, from_wire
 from helmsman.sessions.feed import Feed, Page
 from helmsman.sessions.handlers import ask_handler
 from helmsman.sessions.session import Session
@@ -116,7 +116,7 @@ class HubClient:
             "pid": os.getpid(),
             "directory": str(here.directory) if host is None else "",
             "environment": client_environment(environment) if host is None else {},
-            **({"settings": encoded(settings)} if host is None else {}),
+            **({"settings": pack(settings)} if host is None else {}),
         }
         self._connector: HubConnector | SshConnector = HubConnector(str(settings.state_dir))
         if host is not None:
@@ -127,7 +127,8 @@ class HubClient:
         self._exit = AsyncExitStack()
         self._tasks: TaskGroup | None = None
         self._numbers = itertools.count(1)
-        self._functions: dict[int, Callable[..., object]] = {}
+        self._functions: dict[int, tuple[Callable[..., object], Sequence[Any]]] = {}
+        """Functions of the program for the hub, by the number of their call, each with the types of its arguments."""
         self._calls = 0
         self._handlers_to_come = 0
         """Number of calls that have a handler for a session without a known id yet. Until then no other handler is asked."""
@@ -419,20 +420,17 @@ class HubClient:
         named: Mapping[str, Any],
         once: tuple[str, int] | None = None,
     ) -> Any:
-        def stand_in(part: Any) -> Any:
-            if isinstance(part, Session):
-                return {"$": SESSION, "id": part.id}
-            if callable(part):
-                self._functions[number] = part
-                return {"$": FUNCTION, "number": number}
-            if isinstance(part, os.PathLike):
-                return os.fspath(part)
-            raise TypeError(f"{type(part).__name__} cannot be given to the hub")
+        types = types_of(verb)
+
+        def number_of(function: Callable[..., object]) -> int:
+            kinds = [found for kind in types.values() if (found := function_types(kind)) is not None]
+            self._functions[number] = function, kinds[0] if kinds else ()
+            return number
 
         request: dict[str, Any] = {
             "verb": verb,
-            "arguments": encoded(list(arguments), stand_in),
-            "named": encoded(dict(named), stand_in),
+            "arguments": pack_value(list(arguments), number_of),
+            "named": pack_value(dict(named), number_of),
         }
         if isinstance(self._connector, HubConnector):
             request["directory"] = self._directory()
@@ -454,15 +452,18 @@ class HubClient:
                 await peer.cancel(number)
             raise
         try:
-            failed = decoded(result["error"]) if "error" in result else None
-            value = decoded(result.get("value"), lambda meant: self._copies[meant["id"]].session)
+            failed = unpack_error(result["error"]) if "error" in result else None
+            value = None if failed else self._unpacked(result.get("value"), types[RESULT])
         except Exception as error:
             if isinstance(self._connector, HubConnector):
                 raise
             raise self._nonsense() from error
-        if isinstance(failed, Exception):
+        if failed is not None:
             raise failed
         return value
+
+    def _unpacked(self, content: Any, kind: Any) -> Any:
+        return unpack_value(content, kind, lambda session_id: self._copies[session_id].session)
 
     async def goes_on_alone(self) -> bool:
         return True
@@ -579,11 +580,11 @@ class HubClient:
                 copied.session.apply(from_wire(content["event"]))
                 copied.committed = content["committed"]
                 if "facts" in content:
-                    self._apply_facts(copied, decoded(content["facts"]))
+                    self._apply_facts(copied, content["facts"])
                 self._notice(copied)
             case "facts":
                 copied = self._copies[content["session"]]
-                self._apply_facts(copied, decoded(content["facts"]))
+                self._apply_facts(copied, content["facts"])
                 self._notice(copied)
             case "copy":
                 if self._calls or content["session"] in self._copies:  # otherwise no caller waits for it
@@ -591,26 +592,27 @@ class HubClient:
                     copied.committed = content["committed"]
                     self._notice(copied)
             case "called":
-                if (function := self._functions.get(content["number"])) is not None:
-                    run_own(function, *decoded(content["arguments"]))
+                if (known := self._functions.get(content["number"])) is not None:
+                    function, kinds = known
+                    run_own(function, *map(self._unpacked, content["arguments"], kinds))
             case "tool":
                 self._run_tool(content)
             case _:
                 log.debug("the hub said %s, which means nothing here", name)
 
-    def _apply_facts(self, copied: CopiedSession, facts: Mapping[str, Any]) -> None:
-        facts = by_own_clock(facts, self._ahead)
+    def _apply_facts(self, copied: CopiedSession, content: object) -> None:
+        facts = unpack(content, SessionFacts).shifted(self._ahead)
         apply_facts(copied.session, facts)
         self._apply_time_left(copied, facts)
 
-    def _apply_time_left(self, copied: CopiedSession, facts: Mapping[str, Any]) -> None:
-        copied.time_left = facts.get("deadlines", {})
+    def _apply_time_left(self, copied: CopiedSession, facts: SessionFacts) -> None:
+        copied.time_left = facts.deadlines
         for question_id, deadline in copied.session.deadlines.items():
             deadline.change(copied.time_left.get(question_id, deadline.time_left))
 
     def _apply_copy(self, session_id: str, content: Any) -> CopiedSession:
-        copy = decoded(content)
-        copy = replace(copy, facts=by_own_clock(copy.facts, self._ahead))
+        copy = unpack(content, SessionCopy)
+        copy = replace(copy, facts=copy.facts.shifted(self._ahead))
         copied = self._copies.get(session_id)
         if copied is None:
             feed = Feed(self._settings.event_buffer_size, partial(self._read_log, session_id))

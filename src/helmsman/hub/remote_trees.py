@@ -36,8 +36,6 @@ from helmsman.model.events import RemarksChanged
 from helmsman.settings import ensure_state_dir
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from helmsman.git.bundles import PackedTree, Packer, Parts
     from helmsman.git.lifecycle import Discarded
     from helmsman.git.remote_trees import Placed, Result
@@ -60,10 +58,8 @@ class RemoteTrees:
         self._limits = Limits.of(settings)
         self._shown = ShownDiffs()
 
-    async def start(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> Session:
+    async def start(self, bring: PathLike, prompt: str, **named: Any) -> Session:
         """Bring a tree there, and begin a session in a worktree of it."""
-        named = dict(named)
-        bring: PathLike = named.pop("bring")
         if named.get("cwd") is not None or named.get("idempotency_key") is not None:
             raise InvalidInput(
                 "`bring` names the directory: leave out cwd, and idempotency_key, with it.", parameter="bring"
@@ -71,7 +67,7 @@ class RemoteTrees:
         remote, placed = await self._bring(from_here(bring).resolve())
         named |= {"cwd": str(placed.directory), "worktree": True}
         try:
-            session: Session = await self._hub.call("start", arguments, named)
+            session: Session = await self._hub.call("start", (prompt,), named)
         except HelmsmanError as error:
             if error.code != "outcome_unknown":
                 await self._drop(remote)

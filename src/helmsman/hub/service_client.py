@@ -11,8 +11,7 @@ import logging
 import os
 import sys
 from contextlib import AsyncExitStack
-from functools import cached_property
-from inspect import unwrap
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Never, Protocol, Self, Unpack, cast
 
 from helmsman._version import __version__
@@ -298,12 +297,8 @@ class ServiceClient:
     # --- verbs -------------------------------------------------------------------------------------------------------
 
     async def _ask(self, verb: str, *arguments: Any, **named: Any) -> Any:
-        """Have the backend carry out a verb, with the arguments that are no defaults."""
-        defaults = unwrap(getattr(ServiceClient, verb)).__kwdefaults__ or {}
-        given = {name: value for name, value in named.items() if name not in defaults or value is not defaults[name]}
-        if given.get("bring") is not None:
-            return await self.workspaces.start(arguments, given)
-        return await self._service.call(verb, arguments, given)
+        """Have the backend carry out a verb."""
+        return await self._service.call(verb, arguments, named)
 
     async def installed(self, agent: str) -> Installed | None:
         """Return the installed program of an agent, or None for an agent without a program.
@@ -351,13 +346,12 @@ class ServiceClient:
             TooManySessions: As many turns are running as are allowed.
             HelmsmanError: Codex is not there, or refuses.
         """
-        done: Session = await self._ask(
-            "start",
+        begin = partial(self._ask, "start") if bring is None else partial(self.workspaces.start, bring)
+        done: Session = await begin(
             prompt,
             cwd=cwd,
             on_question=on_question,
             worktree=worktree,
-            bring=bring,
             min_remaining_percent=min_remaining_percent,
             idempotency_key=idempotency_key,
             on_task=on_task,

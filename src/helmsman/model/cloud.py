@@ -6,18 +6,16 @@ failed and cancelled, so these values cannot tell them apart either. `said` keep
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from datetime import datetime
+from pathlib import Path
+from typing import Literal
 
-if TYPE_CHECKING:
-    from datetime import datetime
-    from pathlib import Path
+from helmsman.base.structs import Value
 
 CloudState = Literal["working", "completed", "failed", "unknown"]
 
 
-@dataclass(frozen=True, slots=True)
-class DiffStat:
+class DiffStat(Value, frozen=True):
     """Size of a diff."""
 
     files: int
@@ -25,16 +23,14 @@ class DiffStat:
     removed: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CloudSubmitted:
+class CloudSubmitted(Value, frozen=True, kw_only=True):
     """Task that the cloud has accepted."""
 
     external_id: str
     url: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CloudListed:
+class CloudListed(Value, frozen=True, kw_only=True):
     """Task in the cloud's list. `environment` is its label: `codex cloud list` gives no id.
 
     `said` is Codex's own word: `PENDING`, `READY`, `APPLIED`, `ERROR`, or a new one.
@@ -50,23 +46,20 @@ class CloudListed:
     updated_at: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CloudPage:
+class CloudPage(Value, frozen=True, kw_only=True):
     """Page of the list, newest first, with the cursor of the next page."""
 
     tasks: tuple[CloudListed, ...]
     cursor: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CloudStatus(CloudListed):
+class CloudStatus(CloudListed, frozen=True, kw_only=True):
     """Status of a task. `note` explains a contradiction: list and details disagree, or `said` is unknown."""
 
     note: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CloudEnvironment:
+class CloudEnvironment(Value, frozen=True, kw_only=True):
     """Environment for new tasks. `reference` goes to `submit`: an id if known, otherwise the label.
 
     `name` comes from `helmsman.toml`, or is the label in the list.
@@ -78,16 +71,14 @@ class CloudEnvironment:
     is_default: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CloudEnvironments:
+class CloudEnvironments(Value, frozen=True, kw_only=True):
     """Known environments, and a note about those that are not."""
 
     environments: tuple[CloudEnvironment, ...]
     note: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CloudResults:
+class CloudResults(Value, frozen=True, kw_only=True):
     """Results of a task. `diff` is None if the attempt has none; `note` then says why.
 
     `attempts` is the number of attempts with a diff, None if Codex does not say. The agent's final message is only on
@@ -100,8 +91,7 @@ class CloudResults:
     note: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CloudApplied:
+class CloudApplied(Value, frozen=True, kw_only=True):
     """Applied change: it is in the working tree, not staged. `three_way` means merged, because HEAD had moved.
 
     `digest` is that of the applied diff.

@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from helmsman.base.structs import Value
+from helmsman.approvals.deadline import TimeLeft
+from helmsman.base.structs import Value, replace
 from helmsman.model.codec import decode, encode
 from helmsman.sessions.session import repeat_key
 
@@ -40,10 +41,34 @@ def from_wire(sent: EventOnWire) -> Event:
     return decode(kind, body).with_time(datetime.fromisoformat(at) if at else None)
 
 
+class SessionFacts(Value, frozen=True, kw_only=True):
+    """Facts of the process that serves a session, which come with no event: clocks, and connections.
+
+    Times are by the clock that all processes of a machine share. `away` are the tasks of queued messages whose client is
+    not connected.
+    """
+
+    turn_began_at: float | None = None
+    turn_cursor: int = 0
+    elsewhere: str | None = None
+    away: tuple[str, ...] = ()
+    deadlines: Mapping[str, TimeLeft] = {}
+
+    def shifted(self, ahead: float) -> SessionFacts:
+        """Return the facts by our clock, which is `ahead` seconds ahead of that of their machine."""
+        if not ahead:
+            return self
+        began = self.turn_began_at
+        if began is not None:
+            began = min(began + ahead, time.monotonic())  # clocks are compared over a line that takes its time
+        deadlines = {question_id: left.shifted(ahead) for question_id, left in self.deadlines.items()}
+        return replace(self, turn_began_at=began, deadlines=deadlines)
+
+
 class SessionCopy(Value, frozen=True):
     """Facts and state of a session, its events after some cursor, and the number of the last of them."""
 
-    facts: Mapping[str, Any]
+    facts: SessionFacts
     state: Mapping[str, Any]
     events: tuple[EventOnWire, ...]
     cursor: int
@@ -54,32 +79,21 @@ def copy_of(session: Session, events: Iterable[Event]) -> SessionCopy:
     return SessionCopy(facts_of(session), session.state.snapshot(), tuple(map(to_wire, events)), session.feed.cursor)
 
 
-def facts_of(session: Session) -> dict[str, Any]:
-    """Return the facts of the process that serves a session, which come with no event: clocks, and connections."""
-    return {
-        "turn_began_at": session.turn_began_at,  # by the clock that all processes of a machine share
-        "turn_cursor": session.turn_cursor,
-        "elsewhere": session.elsewhere,
-        "away": tuple(queued.task_id for queued in session.queue if session.is_away(queued)),
-        "deadlines": {question_id: deadline.time_left for question_id, deadline in session.deadlines.items()},
-    }
+def facts_of(session: Session) -> SessionFacts:
+    """Return the facts of the process that serves a session."""
+    return SessionFacts(
+        turn_began_at=session.turn_began_at,
+        turn_cursor=session.turn_cursor,
+        elsewhere=session.elsewhere,
+        away=tuple(queued.task_id for queued in session.queue if session.is_away(queued)),
+        deadlines={question_id: deadline.time_left for question_id, deadline in session.deadlines.items()},
+    )
 
 
-def by_own_clock(facts: Mapping[str, Any], ahead: float) -> Mapping[str, Any]:
-    """Convert the facts of a session on another machine to our clock, which is `ahead` seconds ahead."""
-    if not ahead:
-        return facts
-    began = facts["turn_began_at"]
-    if began is not None:
-        began = min(began + ahead, time.monotonic())  # clocks are compared over a line that takes its time
-    deadlines = {question_id: left.shifted(ahead) for question_id, left in facts.get("deadlines", {}).items()}
-    return {**facts, "turn_began_at": began, "deadlines": deadlines}
-
-
-def apply_facts(session: Session, facts: Mapping[str, Any]) -> None:
+def apply_facts(session: Session, facts: SessionFacts) -> None:
     """Give a copy what its original reports of clocks and connections."""
-    session.become_copy(elsewhere=facts["elsewhere"], away=facts["away"])
-    session.began(facts["turn_began_at"], facts["turn_cursor"])
+    session.become_copy(elsewhere=facts.elsewhere, away=facts.away)
+    session.began(facts.turn_began_at, facts.turn_cursor)
 
 
 def catch_up(session: Session, copy: SessionCopy) -> None:

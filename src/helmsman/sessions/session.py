@@ -587,7 +587,7 @@ class Session:
         self.feed.wake()
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
-        """Be in the state of the original, of a copy."""
+        """Take over the state of the original, in a copy."""
         self._state.restore(snapshot)
 
     def began(self, at: float | None, cursor: int) -> None:

@@ -7,12 +7,19 @@ twice), and each ends in a legal state.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
-from helmsman.base.structs import Value, replace
+import msgspec
+
+from helmsman.base.clients import McpClient
+from helmsman.base.files import DirectoryIdentity
+from helmsman.base.structs import Value, pack, replace, unpack
 from helmsman.base.truncate import KEPT_CHARS
+from helmsman.git.worktree import Worktree
 from helmsman.model.answered_by import DEADLINE, in_words
 from helmsman.model.events import (
     AgentMessage,
@@ -47,6 +54,7 @@ from helmsman.model.events import (
     QuestionClosed,
     Reasoning,
     RemarksChanged,
+    RequestedTurn,
     RuleAdded,
     SessionFact,
     SessionRenamed,
@@ -68,17 +76,13 @@ from helmsman.model.events import (
 from helmsman.model.options import WRITES, SessionOptions, TurnLimits
 from helmsman.model.prompts import message_part
 from helmsman.model.question_text import in_a_line
-from helmsman.model.questions import UNANSWERED
+from helmsman.model.questions import UNANSWERED, Question
+from helmsman.model.rules import Rule
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from helmsman.base.clients import McpClient
-    from helmsman.base.files import DirectoryIdentity
-    from helmsman.git.worktree import Worktree
-    from helmsman.model.events import RequestedTurn, TurnOutcome
-    from helmsman.model.questions import Question
-    from helmsman.model.rules import Rule
+    from helmsman.model.events import TurnOutcome
 
 SessionStatus = Literal["active", "awaiting_approval", "done", "error", "interrupted"]
 
@@ -109,6 +113,28 @@ class QueuedMessage(Value, frozen=True):
     @property
     def is_early(self) -> bool:
         return self.not_before is not None and datetime.now(UTC) < self.not_before
+
+
+class _Tail(msgspec.Struct):
+    """End of a streamed text, bounded to twice its limit."""
+
+    limit: int
+    pieces: list[str] = []
+    size: int = 0
+
+    def add(self, piece: str) -> None:
+        self.pieces.append(piece)
+        self.size += len(piece)
+        if self.size > 2 * self.limit:
+            self.join()
+
+    def join(self) -> None:
+        self.pieces = [self.text]
+        self.size = len(self.pieces[0])
+
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces)[-self.limit :]
 
 
 class StateView(Protocol):
@@ -300,98 +326,86 @@ class StateView(Protocol):
         ...
 
 
-class SessionState:
+class SessionState(msgspec.Struct):
     """State of one session. Only `apply` changes it, and `restore` makes a copy equal to its original.
 
-    The arguments are facts that do not come from events: of a session that an agent's own program began, or of tasks and
-    times in the store.
+    The constructor takes facts that do not come from events: of a session that an agent's own program began, or of tasks
+    and times in the store.
     """
 
-    def __init__(
-        self,
-        session_id: str,
-        *,
-        directory: str | None = None,
-        model: str | None = None,
-        name: str | None = None,
-        earlier_turns: int = 0,
-        options: SessionOptions | None = None,
-        limits: TurnLimits | None = None,
-        opened_by: McpClient | None = None,
-        task_ids: Sequence[str] = (),
-        created_at: datetime | None = None,
-        changed_at: datetime | None = None,
-    ) -> None:
-        self.session_id = session_id
-        self.directory = directory
-        self.model = model
-        self.name = name
-        self.approval_policy: str | None = None
-        self.sandbox: str | None = None
-        self.enforced: bool | None = None
-        """True if a sandbox confines the agent; None if unknown."""
-        self.status: SessionStatus = "done"
-        self.between_turns: SessionStatus | None = None
-        self.turn_id: str | None = None
-        self.turn_count = earlier_turns
-        self.prompt: str | None = None
-        self.result: str | None = None
-        self.error: Failure | None = None
-        self.turn_usage = Usage()
-        self.sub_agents_usage = Usage()
-        self._used_before: tuple[ModelUsage, ...] = ()
-        self._turn_model: str | None = None
-        self._turn_base: Usage | None = None
-        """Usage that the engine had counted for the session before the current turn, once that is known."""
-        self._agent_totals: dict[str, Usage] = {}
-        """Usage that the engine has counted for each sub-agent."""
-        self.note: str | None = None
-        self.diff: str | None = None
-        self.questions: dict[str, Question] = {}
-        self.timed_out: list[str] = []
-        """Questions of the current (or last) turn, one line each, that the deadline denied. No person denied them."""
-        self._asides: dict[str, tuple[int, Decision | UserMessage]] = {}
-        """Decisions on questions, and messages put into the turn, in order: each after so many items."""
-        self._steers = 0
-        self._past_decisions: dict[str, tuple[Decision, ...]] = {}
-        self._given: dict[str, tuple[int, AnswerGiven]] = {}
-        """Answers that are not confirmed, each after so many items. At the end of a turn: of a hub that was killed."""
-        self._ended_turn_id: str | None = None
-        self._items: dict[str, Item] = {}
-        self._written: dict[str, _Tail] = {}
-        self.options = options or SessionOptions()
-        self.limits = TurnLimits() if limits is None else limits
-        self.turn_kind: RequestedTurn = "message"
-        self.output_schema: Mapping[str, Any] | None = None
-        self.worktree: Worktree | None = None
-        self.place: DirectoryIdentity | None = None
-        self.opened_by = opened_by
-        self.handed_over_from: str | None = None
-        self.notes: tuple[str, ...] = ()
-        self.goal: str | None = None
-        self.rules: tuple[Rule, ...] = ()
-        self.publication = Publication()
-        self.task_ids: tuple[str, ...] = tuple(task_ids)
-        self.queue: tuple[QueuedMessage, ...] = ()
-        self.asked_at: dict[str, datetime] = {}
-        self.is_interrupting = False
-        self.end_as: Failure | None = None
-        self.created_at = created_at or datetime.now(UTC)
-        self.changed_at = changed_at or self.created_at
+    session_id: str
+    directory: str | None = None
+    model: str | None = None
+    name: str | None = None
+    approval_policy: str | None = None
+    sandbox: str | None = None
+    enforced: bool | None = None
+    """True if a sandbox confines the agent; None if unknown."""
+    status: SessionStatus = "done"
+    between_turns: SessionStatus | None = None
+    turn_id: str | None = None
+    turn_count: int = 0
+    prompt: str | None = None
+    result: str | None = None
+    error: Failure | None = None
+    turn_usage: Usage = Usage()
+    sub_agents_usage: Usage = Usage()
+    _used_before: tuple[ModelUsage, ...] = ()
+    _turn_model: str | None = None
+    _turn_base: Usage | None = None
+    """Usage that the engine had counted for the session before the current turn, once that is known."""
+    _agent_totals: dict[str, Usage] = {}
+    """Usage that the engine has counted for each sub-agent."""
+    note: str | None = None
+    diff: str | None = None
+    questions: dict[str, Question] = {}
+    timed_out: list[str] = []
+    """Questions of the current (or last) turn, one line each, that the deadline denied. No person denied them."""
+    _asides: dict[str, tuple[int, Decision | UserMessage]] = {}
+    """Decisions on questions, and messages put into the turn, in order: each after so many items."""
+    _steers: int = 0
+    _past_decisions: dict[str, tuple[Decision, ...]] = {}
+    _given: dict[str, tuple[int, AnswerGiven]] = {}
+    """Answers that are not confirmed, each after so many items. At the end of a turn: of a hub that was killed."""
+    _ended_turn_id: str | None = None
+    _items: dict[str, Item] = {}
+    _written: dict[str, _Tail] = {}
+    options: SessionOptions = SessionOptions()
+    limits: TurnLimits = TurnLimits()
+    turn_kind: RequestedTurn = "message"
+    output_schema: Mapping[str, Any] | None = None
+    worktree: Worktree | None = None
+    place: DirectoryIdentity | None = None
+    opened_by: McpClient | None = None
+    handed_over_from: str | None = None
+    notes: tuple[str, ...] = ()
+    goal: str | None = None
+    rules: tuple[Rule, ...] = ()
+    publication: Publication = Publication()
+    task_ids: tuple[str, ...] = ()
+    queue: tuple[QueuedMessage, ...] = ()
+    asked_at: dict[str, datetime] = {}
+    is_interrupting: bool = False
+    end_as: Failure | None = None
+    created_at: datetime = msgspec.field(default_factory=partial(datetime.now, UTC))
+    changed_at: datetime = msgspec.field(default_factory=partial(datetime.now, UTC))
 
     def snapshot(self) -> dict[str, Any]:
-        """Return all fields as values."""
-        return vars(self) | {"_written": {item_id: written.text for item_id, written in self._written.items()}}
+        """Return all fields as JSON."""
+        for written in self._written.values():
+            written.join()
+        packed: dict[str, Any] = pack(self)
+        return packed
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
-        """Be as another one was when that was taken."""
-        vars(self).update(snapshot)
-        self.questions, self.timed_out = dict(self.questions), list(self.timed_out)
-        self._items, self._asides, self._given = dict(self._items), dict(self._asides), dict(self._given)
-        self._agent_totals, self.asked_at = dict(self._agent_totals), dict(self.asked_at)
-        self._written = {}
-        for item_id, text in snapshot["_written"].items():
-            self._tail(item_id).add(text)
+        """Be as another one was when that was taken.
+
+        Raises:
+            ValueError: It is no snapshot.
+        """
+        original = unpack(snapshot, SessionState)
+        for name in self.__struct_fields__:
+            setattr(self, name, getattr(original, name))
 
     @property
     def about(self) -> str | None:
@@ -837,30 +851,6 @@ class SessionState:
             spent = (event.last or event.total) if known is None else event.total - known
             self._agent_totals[agent_id] = event.total
         self.sub_agents_usage += spent
-
-
-class _Tail:
-    """End of a streamed text, bounded to twice its limit."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._pieces: list[str] = []
-        self._size = 0
-
-    def add(self, piece: str) -> None:
-        self._pieces.append(piece)
-        self._size += len(piece)
-        if self._size > 2 * self._limit:
-            self._pieces = [self.text]
-            self._size = len(self._pieces[0])
-
-    @property
-    def kept(self) -> int:
-        return self._size
-
-    @property
-    def text(self) -> str:
-        return "".join(self._pieces)[-self._limit :]
 
 
 _WRITABLE: Final[dict[str, type[Item]]] = {

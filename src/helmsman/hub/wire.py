@@ -1,0 +1,133 @@
+"""JSON of calls between a program and the hub: arguments and results, by the declared types of the verbs.
+
+A value is encoded as the codec of events does it (`helmsman.base.structs`). It does not say its type: both sides know the
+types of a verb from `helmsman.hub.verb_types`. A session is sent as its id, and a function of the program as a number.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime
+from functools import cache
+from inspect import get_annotations
+from pathlib import Path
+from typing import Any, Final, Literal, get_args, get_origin
+
+import msgspec
+
+from helmsman.base.structs import path_from_text
+from helmsman.errors import HelmsmanError
+from helmsman.hub.verb_types import VERB_TYPES
+from helmsman.sessions.session import Session
+
+_MODULE: Final = re.compile(r"helmsman(?:\.[a-z_0-9]+)+")
+_NAMES: Final[Mapping[str, Any]] = {
+    "Any": Any,
+    "Callable": Callable,
+    "Collection": Collection,
+    "Literal": Literal,
+    "Mapping": Mapping,
+    "Path": Path,
+    "Sequence": Sequence,
+    "datetime": datetime,
+}
+"""Names in the types of verbs, beside builtins and classes of this package."""
+RESULT: Final = "return"
+_MISTAKES: Final[Mapping[str, type[Exception]]] = {"TypeError": TypeError, "ValueError": ValueError}
+"""Errors of callers that are not ours."""
+
+
+@cache
+def types_of(verb: str) -> Mapping[str, Any]:
+    """Return the types of a verb's parameters by name, in their order, and that of its result as `return`."""
+    declared = VERB_TYPES[verb]
+    for module in {name for kind in declared.values() for name in _MODULE.findall(kind)}:
+        importlib.import_module(module)
+
+    def verb_of_types() -> None: ...
+
+    verb_of_types.__annotations__ = dict(declared)
+    names = {**_NAMES, "helmsman": importlib.import_module("helmsman")}
+    return get_annotations(verb_of_types, globals=names, eval_str=True)
+
+
+def function_types(kind: Any) -> tuple[Any, ...] | None:
+    """Return the types of the arguments of a function of the program; None if this is no type of a function."""
+    callables = [part for part in (kind, *get_args(kind)) if get_origin(part) is Callable]
+    return tuple(get_args(callables[0])[0]) if callables else None
+
+
+def pack_value(
+    value: Any,
+    number: Callable[[Callable[..., object]], int] | None = None,
+    session: Callable[[Session], None] | None = None,
+) -> Any:
+    """Return a value as plain JSON. `number` numbers functions of the program, and `session` gets each session in it.
+
+    Raises:
+        TypeError: It is no value that can be sent.
+    """
+
+    def hook(part: Any) -> Any:
+        match part:
+            case Session() if session is not None:
+                session(part)
+                return part.id
+            case os.PathLike():
+                return os.fspath(part)
+            case Mapping():
+                return dict(part)
+            case str():
+                return str(part)
+            case Sequence():
+                return list(part)
+            case _ if number is not None and callable(part):
+                return number(part)
+            case _:
+                raise TypeError(f"{type(part).__name__} is no value that can be sent to another process")
+
+    return msgspec.to_builtins(value, enc_hook=hook, str_keys=True)
+
+
+def unpack_value(content: Any, kind: Any, session: Callable[[str], Session] | None = None) -> Any:
+    """Return the value of a type that was packed. `session` finds a session by its id.
+
+    Raises:
+        ValueError: It is not such a value.
+    """
+
+    def hook(part_kind: type[Any], part: Any) -> Any:
+        if part_kind is Session and session is not None:
+            return session(str(part))
+        return path_from_text(part_kind, part)
+
+    try:
+        return msgspec.convert(content, kind, dec_hook=hook, str_keys=True)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from error
+
+
+def pack_error(error: Exception) -> dict[str, Any]:
+    """Return an error of ours, or of the caller, as JSON."""
+    if isinstance(error, HelmsmanError):
+        return {"code": error.code, "message": error.message, "details": pack_value(error.details)}
+    return {"code": type(error).__name__, "message": str(error)}
+
+
+def unpack_error(content: Mapping[str, Any]) -> Exception:
+    """Return the error that was packed, as one of the same class. An unknown code is an error of the base class."""
+    code, message = str(content["code"]), str(content["message"])
+    if code in _MISTAKES:
+        return _MISTAKES[code](message)
+    known = _with_code(HelmsmanError, code) or HelmsmanError
+    return known(message, **content.get("details", {}))
+
+
+def _with_code(kind: type[HelmsmanError], code: str) -> type[HelmsmanError] | None:
+    if kind.code == code:
+        return kind
+    found = (_with_code(one, code) for one in kind.__subclasses__())
+    return next((one for one in found if one is not None), None)
