@@ -87,6 +87,19 @@ async def test_two_tasks_are_distinguished_by_number_alias_and_id(
     assert "no longer running" in again["userMessage"]
 
 
+async def test_it_is_the_task_that_the_last_answer_was_about(codex: Caller, model: ScriptedModel, folder: Path) -> None:
+    model.on("hang", hang())
+    first = (await codex("codex", request="hang on the first thing", **at(folder)))["task"]
+    second = (await codex("codex", request="hang on the second thing", **at(folder)))["task"]
+    shown = await codex("codex", request="how is it going")
+    assert shown["task"]["id"] == second["id"]
+    assert f"Using {second['id']}. If you meant another, say 2" in shown["userMessage"]
+    await codex("codex", request=f"check {first['id']}")
+    stopped = await codex("codex", request="cancel it")
+    assert (stopped["task"]["id"], stopped["task"]["status"]) == (first["id"], "canceled")
+    assert (await codex("codex", request="cancel number 2"))["task"]["id"] == second["id"]
+
+
 async def test_a_dry_run_does_nothing_and_explains_itself(codex: Caller, helm: HelmsmanService, folder: Path) -> None:
     planned = await codex("codex", request="fix the setup script", dryRun=True, explain=True, **at(folder))
     assert planned["action"] == "run"

@@ -43,7 +43,7 @@ from helmsman.model.question_text import part_texts
 from helmsman.operations.nature import STARTS
 from helmsman.operations.table import Deferred, Operation, operation
 from helmsman.operations.texts import CODEX, voice_of
-from helmsman.router.intent import Hints, parse
+from helmsman.router.intent import Hints, parse, says_it
 from helmsman.router.route import (
     LIFETIME,
     MOST_CHOICES,
@@ -113,6 +113,8 @@ class Router:
         """Questions by client and id, newest last. A client can answer in plain words only questions that it was shown."""
         self._told: dict[str, None] = {}
         """Tasks by client and id. "it" and "the last task" refer to tasks that the client has started or seen."""
+        self._it: dict[str, str] = {}
+        """Task that the last answer to a client was about, if it was one task."""
         self._key = secrets.token_bytes(32)
 
     async def ask(self, call: CallContext, args: contract.CodexInput) -> contract.CodexOutput | Deferred:
@@ -140,7 +142,8 @@ class Router:
         found = _known_place(call, place)
         own = [task for task in tasks if f"{client} {task.id}" in self._told] if changes_unnamed(intent) else tasks
         now = datetime.now(UTC)
-        planned = route(intent, own or tasks, now, found, offered=offered.offer)
+        it = self._it.get(client) if client is not None and says_it(args.request) else None
+        planned = route(intent, own or tasks, now, found, offered=offered.offer, it=it)
         if not own and planned.task_id is not None:
             planned = ask_first(planned, tasks)
         if planned.means_none:
@@ -175,6 +178,10 @@ class Router:
             _forget_oldest(self._offered)
         if client is None:
             return
+        self._it.pop(client, None)
+        if done.task is not None and done.task.id is not None and not done.choices:
+            self._it[client] = done.task.id
+            _forget_oldest(self._it)
         if done.pending_question is not None:
             _note(self._shown, client, done.pending_question.id)
         for task in (done.task, *(done.tasks or ()), *(done.choices or ()), *(done.alternatives or ())):

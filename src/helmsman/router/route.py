@@ -230,10 +230,12 @@ def route(
     place: Place,
     *,
     offered: Offer = NOTHING_OFFERED,
+    it: str | None = None,
 ) -> Route:
     """Select the task and the place.
 
     Args:
+        it: The id of the task that "it" refers to: the one that the last answer was about.
         offered: The choices of the last answer, for a request with a number. Without them, a number refers to the order
             in which choices would be offered now.
     """
@@ -276,7 +278,7 @@ def route(
         case "respond":
             return _answered(planned, intent, tasks, place, offered)
         case _:
-            return _choose(planned, intent, tasks, now, place, offered)
+            return _choose(planned, intent, tasks, now, place, offered, it)
 
 
 def changes_unnamed(intent: Intent) -> bool:
@@ -422,6 +424,7 @@ def _choose(
     now: datetime,
     place: Place,
     offered: Offer,
+    it: str | None,
 ) -> Route:
     reference = intent.reference
     kind = None if reference is None else reference.kind
@@ -460,6 +463,8 @@ def _choose(
         return _chosen(planned, working[0], "It is the only task at work.", eligible)
     if kind == "running" and working:
         return _ask(planned, working, "Several tasks are at work.")
+    if reference is None and (told := [task for task in eligible if task.id == it]):
+        return _chosen(planned, told[0], "The last answer was about it.", eligible)
     if len(recent) == 1:
         return _chosen(planned, recent[0], "It is the only task of the last ten minutes.", eligible)
     if len(working) == 1:
