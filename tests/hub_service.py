@@ -8,12 +8,13 @@ from contextlib import asynccontextmanager
 from helmsman.agents.protocol import Agent
 from helmsman.agents.supervisor.client import Owner
 from helmsman.hub.client import HubClient
-from helmsman.hub.recovery import Recovery
 from helmsman.hub.scheduler import Scheduler
 from helmsman.hub.service_client import ServiceClient
 from helmsman.service import HelmsmanService
 from helmsman.settings import Settings
+from helmsman.steering.recovery import Recovery
 from helmsman.steering.shared import Shared
+from helmsman.steering.waiting_tasks import WaitingTasks
 from helmsman.store import open_store
 from helmsman.store.database import Fence
 from helmsman.tasks.registry import REGISTRY_NAME
@@ -27,9 +28,10 @@ async def hub_service(
     epoch = open_store(settings.state_dir / REGISTRY_NAME).newest_epoch() + 1
     fence = Fence(epoch, lambda _: None)
     async with Shared(settings.state_dir, agents, owner=Owner(epoch), fence=fence) as shared:
-        recovery = Recovery(shared, HelmsmanService)
+        waiting_tasks = WaitingTasks(shared, HelmsmanService)
+        recovery = Recovery(shared, waiting_tasks)
         shared.tasks.start_soon(recovery.run)
-        shared.tasks.start_soon(Scheduler(shared, recovery.waiting_tasks).run)
+        shared.tasks.start_soon(Scheduler(shared, waiting_tasks).run)
         async with HelmsmanService(settings, env=env, shared=shared) as helm:
             yield helm
 

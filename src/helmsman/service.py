@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from helmsman.hub.host_pool import HostPool
     from helmsman.hub.service_client import Backend, ServiceClient
     from helmsman.model.events import Event
+    from helmsman.sessions.history import SpentTurn
     from helmsman.sessions.session import Session
-    from helmsman.steering.turn_recovery import SpentTurn
     from helmsman.tasks.jobs import RunningJob
     from helmsman.tasks.model import Task
 

@@ -16,13 +16,14 @@ from helmsman.base.json_values import iso_time
 from helmsman.base.structs import replace
 from helmsman.capabilities.limits import waits_until
 from helmsman.errors import InvalidInput, StepFailed
-from helmsman.hub.recovery import Recovery
 from helmsman.model.events import USAGE_LIMIT, Failure, Usage, UsageReported
 from helmsman.service import HelmsmanService
 from helmsman.sessions.session import Session
 from helmsman.settings import Settings
 from helmsman.shapes.session_status import session_status
+from helmsman.steering.recovery import Recovery
 from helmsman.steering.shared import Shared
+from helmsman.steering.waiting_tasks import WaitingTasks
 from helmsman.store.database import Fence
 from helmsman.tasks.model import Task
 from tests.played import PlayedAgent, PlayedEngine
@@ -219,7 +220,7 @@ async def hub(agent: PlayedAgent, settings: Settings, epoch: int) -> AsyncIterat
         Shared(settings.state_dir, [agent], fence=Fence(epoch, print)) as shared,
         HelmsmanService(settings, shared=shared) as helm,
     ):
-        yield helm, Recovery(shared, HelmsmanService)
+        yield helm, Recovery(shared, WaitingTasks(shared, HelmsmanService))
 
 
 async def limited(helm: HelmsmanService, agent: PlayedAgent, directory: Path) -> Session:
@@ -248,7 +249,7 @@ async def test_an_unsent_message_is_sent_in_its_session_by_the_next_hub(
         monkeypatch.setattr(PlayedEngine, "run_turn", never)  # as if the hub died just before
         await helm.extras.limits.go_on(task)
         task = await until(helm, session, lambda one: one.input_position is not None and one.waiting_for is None)
-        again = await helm.turn_recovery.requeue(task)
+        again = await helm.recovery.requeue(task)
         assert again is not None
         assert (again.is_waiting, again.session_id) == (True, session.id)
         assert helm.task_writer.used_before(task.id) == Usage(10, 0, 5, 0)

@@ -18,10 +18,10 @@ from helmsman.approvals import audit
 from helmsman.base.processes import Process
 from helmsman.model.options import TurnLimits
 from helmsman.sessions import session
-from helmsman.tasks import agent_records
+from helmsman.steering import recovery
+from helmsman.steering.recovery import GRACE, reconcile
 from helmsman.tasks import registry as registry_module
 from helmsman.tasks import writer as task_writer
-from helmsman.tasks.agent_records import GRACE, reconcile
 from helmsman.tasks.model import Task, TaskDraft, new_task_id
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
 from helmsman.testing import run, say
@@ -43,7 +43,7 @@ class WallClock(datetime):
 @pytest.fixture
 def wall_clock(monkeypatch: pytest.MonkeyPatch) -> type[WallClock]:
     monkeypatch.setattr(WallClock, "ahead", timedelta())
-    for module in (task_writer, agent_records, audit, session, registry_module):
+    for module in (task_writer, recovery, audit, session, registry_module):
         monkeypatch.setattr(module, "datetime", WallClock)
     return WallClock
 

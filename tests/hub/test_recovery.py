@@ -21,17 +21,17 @@ from helmsman.agents.supervisor.directory import is_needed
 from helmsman.agents.supervisor.records import read_records
 from helmsman.base.processes import Process
 from helmsman.base.structs import pack, replace, unpack, unpack_if_valid
-from helmsman.hub import recovery
 from helmsman.hub.control import ask_hub
 from helmsman.hub.launch import HubConnector
-from helmsman.hub.recovery import Recovery
 from helmsman.model.options import SessionOptions, TurnLimits
 from helmsman.service import HelmsmanService
 from helmsman.settings import Settings
+from helmsman.steering import recovery
+from helmsman.steering.recovery import WAITING, Recovery
 from helmsman.steering.shared import Shared
 from helmsman.steering.turn_policy import TurnPolicy
+from helmsman.steering.waiting_tasks import WaitingTasks
 from helmsman.store.database import Fence, microseconds
-from helmsman.tasks.agent_records import WAITING
 from helmsman.tasks.drafts import draft_task
 from helmsman.tasks.model import Task
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
@@ -213,7 +213,7 @@ async def test_a_task_unclaimed_for_a_week_is_given_up_with_a_reason(
     path.rename(tmp_path / "aside")
     path.mkdir()
     async with Shared(path.parent, fence=Fence(1, lambda _: None)) as shared:
-        shared.tasks.start_soon(Recovery(shared, HelmsmanService).run)
+        shared.tasks.start_soon(Recovery(shared, WaitingTasks(shared, HelmsmanService)).run)
         with anyio.fail_after(SECONDS):
             while "cannot be looked at yet" not in caplog.text:
                 await anyio.sleep(0.02)

@@ -13,13 +13,14 @@ import pytest
 
 from helmsman import load_settings
 from helmsman.hub.notifier import Notifier
-from helmsman.hub.recovery import Recovery
 from helmsman.hub.scheduler import Scheduler
 from helmsman.notices.config import NotifySettings, Recipient
 from helmsman.notices.store import Delivery
 from helmsman.service import HelmsmanService
 from helmsman.sessions.session import Session
+from helmsman.steering.recovery import Recovery
 from helmsman.steering.shared import Shared
+from helmsman.steering.waiting_tasks import WaitingTasks
 from helmsman.store.database import Fence
 from tests.notices.receivers import SECONDS, NtfyServer, Receiver
 from tests.played import PlayedAgent, PlayedEngine
@@ -87,9 +88,10 @@ async def opened(state_dir: Path, *to: Recipient, clock: Clock | None = None, **
         raise AssertionError(epoch)
 
     async with Shared(state_dir, [agent], fence=Fence(1, replaced)) as shared:
-        recovery = Recovery(shared, HelmsmanService)
+        waiting_tasks = WaitingTasks(shared, HelmsmanService)
+        recovery = Recovery(shared, waiting_tasks)
         shared.schedules.clock = shared.notices.clock = clock
-        scheduler = Scheduler(shared, recovery.waiting_tasks, clock.sleep)
+        scheduler = Scheduler(shared, waiting_tasks, clock.sleep)
         notifier = Notifier(shared, load=settings, sleep=clock.sleep)
         for run in (recovery.run, scheduler.run, notifier.run):
             shared.tasks.start_soon(run)

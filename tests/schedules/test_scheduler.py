@@ -15,12 +15,13 @@ import pytest
 from helmsman import load_settings
 from helmsman.capabilities.schedules import Schedules
 from helmsman.errors import InvalidInput, ScheduleNotFound, Unsupported
-from helmsman.hub.recovery import Recovery
 from helmsman.hub.scheduler import Scheduler
 from helmsman.schedules.due import begin_run
 from helmsman.schedules.store import ScheduleRun
 from helmsman.service import HelmsmanService
+from helmsman.steering.recovery import Recovery
 from helmsman.steering.shared import Shared
+from helmsman.steering.waiting_tasks import WaitingTasks
 from helmsman.store.database import Fence
 from helmsman.tasks.model import Task
 from tests.played import PlayedAgent, PlayedEngine
@@ -107,9 +108,10 @@ async def opened(state_dir: Path, clock: Clock, **settings: Any) -> AsyncIterato
         raise AssertionError(epoch)
 
     async with Shared(state_dir, [agent], fence=Fence(1, replaced)) as shared:
-        recovery = Recovery(shared, HelmsmanService)
+        waiting_tasks = WaitingTasks(shared, HelmsmanService)
+        recovery = Recovery(shared, waiting_tasks)
         shared.schedules.clock = clock
-        scheduler = Scheduler(shared, recovery.waiting_tasks, clock.sleep)
+        scheduler = Scheduler(shared, waiting_tasks, clock.sleep)
         shared.tasks.start_soon(recovery.run)
         async with HelmsmanService(chosen, shared=shared) as helm:
             house = House(shared, helm, clock, agent, scheduler)

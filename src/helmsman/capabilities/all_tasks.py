@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 # --- Local tasks: turns of sessions on this machine, of any process ---------------------------------------------------
 
 # This process knows the live state of its own tasks. For others the registry has the last known state, which is
-# checked before it is returned (`helmsman.tasks.agent_records`).
+# checked before it is returned (`helmsman.steering.recovery`).
 
 FIRST_EVENT_SECONDS: Final = 60.0
 INACTIVITY_SECONDS: Final = 600.0
@@ -187,7 +187,7 @@ class LocalTasks:
         Raises:
             InvalidInput: It works outside the allowed roots.
         """
-        now = await self._helm.task_writer.now(task)
+        now = await self._helm.recovery.now(task)
         await self.refuse_outside(now)
         return now
 
@@ -391,7 +391,7 @@ class Tasks:
         await self._helm.task_writer.write()
         if status is not None:  # refresh running tasks first: the stored status may be stale
             for task in await self._helm.task_writer.registry(lambda registry: registry.running()):
-                await self._helm.task_writer.now(task)
+                await self._helm.recovery.now(task)
         directories = None
         if directory is not None:
             state_dir = self._helm.settings.state_dir
@@ -403,8 +403,7 @@ class Tasks:
         )
         seen = await self.local.inside(page)
         tasks = [
-            task if task.origin == "cloud" or task.has_ended else await self._helm.task_writer.now(task)
-            for task in seen
+            task if task.origin == "cloud" or task.has_ended else await self._helm.recovery.now(task) for task in seen
         ]
         return [task for task in tasks if status is None or task.status in status], following
 
@@ -424,7 +423,7 @@ class Tasks:
         return {
             session_id: tuple(
                 [
-                    task if not task.is_running else await self._helm.task_writer.now(task)
+                    task if not task.is_running else await self._helm.recovery.now(task)
                     for task in await self.local.inside(tasks)
                 ]
             )

@@ -92,7 +92,7 @@ class UsageLimits:
         self._helm.task_writer.update(task.id, changes)
         await self._helm.task_writer.write()
         self._helm.run_later(session, task.id)
-        return await self._helm.task_writer.now(task)
+        return await self._helm.recovery.now(task)
 
     def _answered(
         self,

@@ -17,7 +17,7 @@ from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput, RegistryUnavailable
 from helmsman.git.worktree import places, projects
 from helmsman.model.events import ModelUsage, Usage
-from helmsman.steering.turn_recovery import SpentTurn
+from helmsman.sessions.history import SpentTurn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

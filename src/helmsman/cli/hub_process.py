@@ -60,11 +60,12 @@ async def _run(state: str) -> None:
     from helmsman.hub.launch import NEXT, PIPES, REPLACE, start_command
     from helmsman.hub.notifier import Notifier, death_of
     from helmsman.hub.process import Hub
-    from helmsman.hub.recovery import Recovery
     from helmsman.hub.scheduler import Scheduler
     from helmsman.mcp.pipe import PROTOCOL as PIPE
     from helmsman.service import HelmsmanService
+    from helmsman.steering.recovery import Recovery
     from helmsman.steering.shared import Shared
+    from helmsman.steering.waiting_tasks import WaitingTasks
     from helmsman.store import open_store
     from helmsman.store.database import Fence
     from helmsman.tasks.calls import CallLog
@@ -105,8 +106,9 @@ async def _run(state: str) -> None:
             _observe(hub, shared)
         calls = CallLog(shared.task_writer)
         shared.tasks.start_soon(_forget_gone, calls)
-        recovery = Recovery(shared, HelmsmanService)
-        scheduler = Scheduler(shared, recovery.waiting_tasks)
+        waiting_tasks = WaitingTasks(shared, HelmsmanService)
+        recovery = Recovery(shared, waiting_tasks)
+        scheduler = Scheduler(shared, waiting_tasks)
         hub.work = shared.work
         hub.next_at = lambda: min(filter(None, (scheduler.next_at, shared.next_at())), default=None)
         notifier = Notifier(shared)

@@ -1,8 +1,8 @@
 """Start scheduled runs when they are due: the hub's part of schedules.
 
-A due run becomes a waiting task, which begins like all others (`helmsman.hub.recovery`). It runs in the environment of
-the hub, because the client that made the schedule may be gone. Its questions wait until a person answers. If an approval
-timeout is configured, the run fails when that passes.
+A due run becomes a waiting task (`helmsman.steering.waiting_tasks`). It runs in the environment of the hub,
+because the client that made the schedule may be gone. Its questions wait until a person answers. If an approval timeout is
+configured, the run fails when that passes.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from datetime import datetime
 
-    from helmsman.hub.recovery import WaitingTasks
     from helmsman.schedules.store import Schedule
     from helmsman.sessions.session import Session
     from helmsman.steering.shared import Shared
+    from helmsman.steering.waiting_tasks import WaitingTasks
     from helmsman.tasks.model import Task
 
 log = logging.getLogger(__name__)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from helmsman.base.structs import replace
 from helmsman.model.events import (
@@ -10,17 +10,22 @@ from helmsman.model.events import (
     ErrorItem,
     HistoryImported,
     ItemEnded,
+    ModelUsage,
     PastTurn,
     SteerFailed,
     TurnAdopted,
     TurnsForgotten,
+    Usage,
+    UsageReported,
     UserMessage,
+    added_up,
 )
 from helmsman.sessions.state import SessionState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from helmsman.agents.protocol import RecordedTurn
     from helmsman.model.events import Event, Item
     from helmsman.sessions.state import StateView
 
@@ -104,3 +109,35 @@ def _fuller(logged: PastTurn, recorded: PastTurn) -> PastTurn:
             items[known] = item
         place = place + 1 if known is None else known + 1
     return replace(logged, items=tuple(items))
+
+
+# --- what turns have spent ---------------------------------------------------------------------------------------------
+
+
+class SpentTurn(NamedTuple):
+    """Usage of one turn of a session, or of one of its sub-agents. `at` is its start, in seconds since 1970."""
+
+    turn_id: str | None
+    at: float
+    part: ModelUsage
+    is_sub_agents: bool = False
+
+
+def spent_so_far(session_id: str, spent: Sequence[SpentTurn]) -> UsageReported:
+    """Report all that a session without a running turn has spent."""
+    return UsageReported(session_id=session_id, before=added_up(one.part for one in spent))
+
+
+def spent_in_turn(session_id: str, spent: Sequence[SpentTurn], turn: RecordedTurn) -> UsageReported:
+    """Report the usage of a session in its running turn, by its agent's records, and the usage before it."""
+    began = None if turn.began_at is None else turn.began_at.timestamp()
+    before: list[ModelUsage] = []
+    sub_agents = Usage()
+    for one in spent:
+        if one.is_sub_agents and began is not None and one.at >= began:
+            sub_agents += one.part.usage
+        elif one.turn_id is None or one.turn_id != turn.turn_id:
+            before.append(one.part)
+    used = turn.usage or Usage()
+    total = None if turn.spent_before is None else turn.spent_before + used
+    return UsageReported(session_id=session_id, before=added_up(before), turn=used, total=total, sub_agents=sub_agents)

@@ -35,17 +35,10 @@ from helmsman.model.events import (
 from helmsman.model.inputs import session_options
 from helmsman.model.options import SessionOptions, TurnLimits
 from helmsman.sessions.feed import Feed
+from helmsman.sessions.history import SpentTurn, spent_so_far
 from helmsman.sessions.session import Session
 from helmsman.sessions.state import STATUS_AFTER, SessionState, SessionStatus
-from helmsman.steering.turn_recovery import (
-    UNKNOWN_END,
-    SpentTurn,
-    events_of_last_turn,
-    is_unlogged,
-    spent_so_far,
-    unreported,
-    with_unsent_queued,
-)
+from helmsman.steering.recovery import UNKNOWN_END, events_of_last_turn, is_unlogged, unreported, with_unsent_queued
 from helmsman.store.log import StoredEvents
 from helmsman.tasks.model import Task
 
@@ -57,6 +50,7 @@ if TYPE_CHECKING:
     from helmsman.base.clients import McpClient
     from helmsman.sessions.session import Listeners, Verbs
     from helmsman.settings import Settings
+    from helmsman.steering.recovery import TurnRecovery
     from helmsman.steering.shared import SessionRegistry
     from helmsman.tasks.agent_records import AgentRecords
     from helmsman.tasks.writer import TaskWriter
@@ -85,7 +79,7 @@ class StoredSession(Value, frozen=True, kw_only=True):
 class SessionLoader:
     """Loads sessions for one client, and keeps those that are loaded up to date with other processes.
 
-    `attach` attaches a session to the engine in which an earlier hub left its turn, and returns whether the engine runs it.
+    `recovery` finds out what became of a turn that no process follows, and attaches to the engine that runs it.
     """
 
     def __init__(
@@ -95,7 +89,7 @@ class SessionLoader:
         agent_records: AgentRecords,
         writer: TaskWriter,
         verbs: Verbs,
-        attach: Callable[[Session, Task, Sequence[SpentTurn]], Awaitable[bool]],
+        recovery: TurnRecovery,
         spent_by: Callable[[str], Awaitable[Sequence[SpentTurn]]],
     ) -> None:
         self._settings = settings
@@ -104,7 +98,7 @@ class SessionLoader:
         self._agent_records = agent_records
         self._writer = writer
         self._verbs = verbs
-        self._attach = attach
+        self._recovery = recovery
         self._spent_by = spent_by
 
     # --- loaded sessions ---------------------------------------------------------------------------------------------
@@ -172,7 +166,7 @@ class SessionLoader:
                 session.apply(TurnEnded(session_id=session.id, outcome="failed", failure=UNKNOWN_END))
             session.fold(spent_so_far(session.id, now.spent))
             return
-        if not await self._attach(session, task, now.spent):
+        if not await self._recovery.attach(session, task, now.spent):
             is_news = not session.state.is_running
             if is_news and again and (later := await self.stored(session.id)) is not None:
                 # It may have ended between the read of its record and the check of its engine.
@@ -246,7 +240,7 @@ class SessionLoader:
             refuse_outside(directory, self._allowed_roots, "session_id")
         last = next(filter(_was_a_turn, tasks), None)
         if last is not None and last.is_running:
-            last = await self._writer.now(last)
+            last = await self._recovery.now(last)
         running = last if last is not None and last.is_running else None
         turn = await self._agent_records.turn(session_id) if running is None else None
         waiting = {task.id for task in tasks if task.is_waiting}

@@ -47,18 +47,18 @@ from helmsman.model.events import (
 )
 from helmsman.model.options import DEFAULT_AGENT, TurnInput, TurnLimits
 from helmsman.model.request import TurnRequest
-from helmsman.sessions.history import completed, turns_of, unknown_turns
+from helmsman.sessions.history import SpentTurn, completed, turns_of, unknown_turns
 from helmsman.sessions.question_broker import QuestionBroker
 from helmsman.sessions.session import Session, Verbs
 from helmsman.sessions.tool_calls import answer_call
 from helmsman.sessions.watchdog import watch_turn
 from helmsman.settings import Settings, ensure_state_dir, load_settings
 from helmsman.steering.opening import needed_for, note_opened, writable_places
+from helmsman.steering.recovery import RECEIVED, SENT, TurnRecovery
 from helmsman.steering.session_loader import SessionLoader
 from helmsman.steering.shared import Shared, fingerprint_of, is_of_hub, run_next
 from helmsman.steering.turn_errors import busy, failed_turn, known_error, refuse_if_running
 from helmsman.steering.turn_policy import TurnPolicy
-from helmsman.steering.turn_recovery import RECEIVED, SENT, SpentTurn, TurnRecovery
 from helmsman.tasks.call_key import call_name, is_repeated
 from helmsman.tasks.drafts import draft_task
 from helmsman.tasks.images import forget_copies, packed_with_copies
@@ -176,14 +176,14 @@ class TurnRunner(Verbs, Hooks):
         self._indexes = self.agent_records.indexes_for(self.settings, self.environment)
         self._writer = self._shared.task_writer
         self.allowed_roots = self.settings.session_roots
-        self.turn_recovery = TurnRecovery(self._shared, self)
+        self.recovery = TurnRecovery(self._shared, self)
         self._loader = SessionLoader(
             self.settings,
             self._shared.session_registry,
             self.agent_records,
             self._writer,
             self,
-            self.turn_recovery.attach,
+            self.recovery,
             self.spent_by,
         )
 
@@ -726,7 +726,7 @@ class TurnRunner(Verbs, Hooks):
 
     def on_event(self, session: Session, event: Event) -> None:
         """Handle an engine's event for a session with a turn that began here."""
-        if not (isinstance(event, EngineGone) and self.turn_recovery.looks_up_end(session, event)):
+        if not (isinstance(event, EngineGone) and self.recovery.looks_up_end(session, event)):
             self.handle_event(session, event)
 
     def handle_event(self, session: Session, event: Event) -> None:

@@ -356,13 +356,13 @@ class TaskWriter:
                 f"Task {task.id} has been starting with this idempotency key for {_START_SECONDS:g} s. Try again, or use "
                 "another key."
             )
-        task = await self._claim(task)
+        task = await self.claim(task)
         if task.session_id is None:
             await self.registry(lambda registry: registry.free_key(task))
             return None
         return task
 
-    async def _claim(self, task: Task) -> Task:
+    async def claim(self, task: Task) -> Task:
         """Return a claimed task of a dead process, with the session that was opened for it but not yet recorded."""
         opened = task.opened_session
         if task.session_id is not None or task.is_waiting or opened is None:
@@ -370,29 +370,10 @@ class TaskWriter:
         if task.engine is None and await self._agent_records.find(opened) is None:
             return task  # it came to nothing
         status: TaskStatus = "working" if task.is_running else task.status
-        return await self._update(task, {"session_id": opened, "status": status})
+        return await self.conclude(task, {"session_id": opened, "status": status})
 
-    async def now(self, task: Task) -> Task:
-        """Return the actual state of the task. If an earlier hub or a dead process left it, find its outcome and record it.
-
-        Raises:
-            RegistryUnavailable: It cannot be read.
-        """
-        await self.write()
-        known = await self.registry(lambda registry: registry.get(task.id)) or task
-        if known.has_ended or known.origin == "cloud" or self.has(known.id):
-            return known
-        if not known.has_living_owner:
-            known = await self._claim(known)
-        session_id = known.session_id or ""
-        siblings = await self.registry(lambda registry: registry.tasks_of_session(session_id))
-        changes = await self._agent_records.changes(known, siblings)
-        if changes is not None:
-            return await self._update(known, changes)
-        return replace(known, note=known.note or self.who_runs(known)) if self.is_elsewhere(known) else known
-
-    async def _update(self, task: Task, changes: TaskChanges) -> Task:
-        """Return the task with its new state. If another process has updated it in between, that update wins."""
+    async def conclude(self, task: Task, changes: TaskChanges) -> Task:
+        """Write what became of a task, and return it. If another process has updated it in between, that update wins."""
         concluded = changed(task, changes, datetime.now(UTC), self._retention)
         if task.is_hubs and not self._is_hubs:
             return concluded  # for a hub to write down

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from itertools import product
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -11,11 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helmsman.agents.protocol import RecordedTurn
-from helmsman.agents.registry import Agents
 from helmsman.base.processes import Process
 from helmsman.base.structs import replace
 from helmsman.model.events import Failure, Usage
-from helmsman.tasks.agent_records import GRACE, WAITING, WAITS, AgentRecords, reconcile
+from helmsman.service import HelmsmanService
+from helmsman.settings import load_settings
+from helmsman.steering.recovery import GRACE, WAITING, WAITS, reconcile
+from helmsman.steering.shared import Shared
+from helmsman.store.database import Fence
 from helmsman.tasks.model import Task, TaskChanges, TaskStatus, changed
 
 BEGAN = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -80,9 +84,14 @@ def test_every_combination_is_reported() -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("status", get_args(TaskStatus))
-async def test_a_living_owner_knows_best_and_nothing_else_is_asked(status: TaskStatus) -> None:
-    records = AgentRecords(Agents())
-    assert await records.changes(task(status, owner=Process.me()), ()) is None
+async def test_a_living_owner_knows_best_and_nothing_else_is_asked(status: TaskStatus, tmp_path: Path) -> None:
+    settings = load_settings({"state_dir": str(tmp_path / "state")}, {}, tmp_path)
+    async with (
+        Shared(settings.state_dir, fence=Fence(1, print)) as shared,
+        HelmsmanService(settings, shared=shared) as helm,
+    ):
+        owned = task(status, owner=Process.me())
+        assert (await helm.recovery.now(owned)).status == status
 
 
 @pytest.mark.parametrize("turn", TURNS.values(), ids=TURNS)
