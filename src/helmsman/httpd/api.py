@@ -96,12 +96,14 @@ class BoundedRequests:
         left = _MAX_BODY_BYTES
         is_started = is_dropped = False
 
+        # A chunked body announces no length, so its bytes are counted.
         async def receive_on() -> Message:
             nonlocal left
             message = await receive()
             left -= len(message.get("body", b""))
             if left < 0:
                 serving.cancel()
+                # Raises the cancellation here, before the application gets the message.
                 await anyio.lowlevel.checkpoint()
             return message
 
@@ -119,6 +121,7 @@ class BoundedRequests:
             await self._app(scope, receive_on, send_on)
         if is_dropped:
             log.warning("a client of the API did not read its response: its connection was closed")
+            # A close would wait until the client has read what is buffered.
             scope["state"][CONNECTION].transport.abort()
         elif serving.cancelled_caught and not is_started:
             await _too_large()(scope, receive, send)
@@ -167,6 +170,7 @@ class _Events:
         """Yield the events in the log, then those that are appended."""
         yield ": the events follow\n\n"
         while not session.feed.closed:
+            # Published events may not be committed yet, and only the log gives them their final numbers.
             await self._writer.write()
             stored = await self._writer.registry(
                 partial(Registry.events, session_id=session.id, since=cursor, most_bytes=_EVENTS_BYTES)
@@ -191,4 +195,4 @@ def _cursor(request: Request) -> int:
 async def _not_found(_request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code = "not_found" if error.status_code == 404 else "bad_request"
-    return problem(error.status_code, code, f"{error.detail}. {OPENAPI_PATH} lists what there is.")
+    return problem(error.status_code, code, f"{error.detail}. {OPENAPI_PATH} lists all paths.")

@@ -70,6 +70,7 @@ class EarlyStream:
                 if self._is_stream and self._first:
                     await self._send(message)
                     message = {"type": "http.response.body", "body": self._first, "more_body": True}
+            # The status has been sent, so a plain answer or error becomes an event.
             elif self._is_early and not self._is_stream:
                 self._body += message.get("body", b"")
                 if message.get("more_body", False):

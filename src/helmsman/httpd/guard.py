@@ -76,7 +76,7 @@ class Guard:
         """Return the type of caller if the request may pass, otherwise the refusal."""
         path: str = scope["path"]
         if not is_plain(path):
-            return refused(400, "bad_path", "This is not the path of anything here. Write it plainly, from / on.")
+            return refused(400, "bad_path", "This path cannot be used. Write it from / on, without //, . and ..")
         if not self._answers_to(host_name(f"//{headers.get('host', '')}")):
             return refused(
                 421,
@@ -153,6 +153,7 @@ def _cross_site() -> JSONResponse:
 def _stranger_who_writes(headers: Headers) -> _Caller | JSONResponse:
     """Refuse a body by its announced length before it is read. `web/json_http.py` counts bodies without a length."""
     announced = headers.get("content-length", "0")
+    # `int` raises for thousands of digits. Twenty are too large already.
     if announced.isdigit() and int(announced[:20]) <= STRANGERS_BODY_BYTES:
         return "stranger"
     return refused(413, "too_large", f"Before a login no request may be larger than {STRANGERS_BODY_BYTES} bytes.")
@@ -181,6 +182,7 @@ async def _answered_and_closed(app: ASGIApp, scope: Scope, receive: Receive, sen
         await send({**message, "more_body": True})
         left = _DISCARDED_BYTES
         while not all_read and left > 0:
+            # An empty message counts as a byte, so that the loop ends.
             left -= len((await receive_on()).get("body", b"")) or 1
         await send({"type": "http.response.body", "body": b""})
 

@@ -80,6 +80,7 @@ class HubServer:
             BoundedBody(self._admitted),
             http=H11Protocol,
             ws="none",
+            # MCP's is entered by `_open_front`, when it is first needed.
             lifespan="off",
             log_config=None,
             access_log=False,
@@ -142,6 +143,7 @@ class HubServer:
 
     def _settings(self) -> Settings:
         state_dir = self._hub.state_dir
+        # This hub serves its own directory, whatever the settings say by now.
         return replace(load_settings({}, os.environ, state_dir), state_dir=state_dir)
 
     async def _status(self, _request: Request) -> Response:
@@ -160,6 +162,7 @@ class HubServer:
         return JSONResponse(_status(self._hub), background=BackgroundTask(self._end, NEXT, reason))
 
     async def _end(self, word: bytes, reason: str) -> None:
+        # A store that cannot be written must not keep the hub from ending.
         with anyio.move_on_after(_FLUSH_SECONDS):
             await self._shared.task_writer.write()
         self._hub.end(word, reason)

@@ -92,6 +92,7 @@ class BoundedConnection(H11Protocol):
         members = self._pools.members
         if self in members:
             return True
+        # It may have been dropped from the pool meanwhile.
         if len(members) >= MAX_MEMBERS or self not in self._pools.strangers:
             return False
         del self._pools.strangers[self]
@@ -107,6 +108,7 @@ class BoundedConnection(H11Protocol):
         current: RequestResponseCycle | None = self.cycle
         if current is not earlier:
             self._head_came()
+        # These are bytes of the next request, whose head is not complete.
         elif current is not None and current.response_complete and self._due is None:
             self._due = self.loop.call_later(HEAD_SECONDS, self.end)
 

@@ -114,7 +114,7 @@ class HttpListeners:
         except HelmsmanError as error:
             if not is_listening:
                 return problem_of(error)
-            log.warning("HTTP is not served any more: %s", error)
+            log.warning("HTTP is no longer served: %s", error)
         except ImportError as error:  # another version is being installed: the client asks the next hub
             self._hub.end(NEXT, f"a module of it cannot be imported: {error}")
         return None
@@ -131,6 +131,7 @@ class HttpListeners:
         options, directory = asked.options(), Path(asked.working_directory)
         environment = dict(os.environ) if asked.environment is None else asked.environment
         with ExitStack() as opened:
+            # Taken from the list, since the connection closes what is left there.
             listener = opened.enter_context(
                 socket.socket(fileno=connection.descriptors.pop()) if connection.descriptors else listen(options)
             )

@@ -83,6 +83,7 @@ class McpSessions:
     def __init__(self, app: ASGIApp, *, path: str, key: bytes, events: RecentEvents) -> None:
         self._app = app
         self._path = path
+        # A derived key: what else is signed with the token must never pass for a session id.
         self._key = hmac.digest(key, b"mcp session", "sha256")
         self._events = events
         self._epoch = events.epoch
@@ -124,6 +125,7 @@ class McpSessions:
         """Return an id from which a later hub can initialize the session."""
         params = hello["params"]
         client = {name: params["clientInfo"].get(name) for name in ("name", "version")}
+        # The SDK's random id makes it unique, since many clients say the same.
         content = json.dumps([theirs, params["protocolVersion"], params["capabilities"], client])
         packed = base64.urlsafe_b64encode(zlib.compress(content.encode())).decode()
         return f"{packed}.{self._signature(packed)}"
@@ -131,6 +133,7 @@ class McpSessions:
     def _read_id(self, session: str) -> _Rpc | None:
         """Return the `initialize` request that a session id encodes, or None if no hub has signed it."""
         packed, _, signature = session.rpartition(".")
+        # Checked before it is unpacked: only what a hub has packed may be decompressed.
         if not hmac.compare_digest(signature.encode("utf-8", "replace"), self._signature(packed).encode()):
             return None
         content = json.loads(zlib.decompress(base64.urlsafe_b64decode(packed)))
@@ -153,6 +156,7 @@ class McpSessions:
             if message["type"] == "http.response.start" and hello is not None and message["status"] < 400:
                 headers = MutableHeaders(raw=list(message["headers"]))
                 if (theirs := headers.get(SESSION_HEADER)) is not None:
+                    # The SDK's tasks share this object, so they see an id that is set after they began.
                     ours = caller.session = headers[SESSION_HEADER] = self._new_id(hello, theirs)
                     await self._known.get(ours, partial(_at_once, theirs))
                     self._note(ours)
@@ -166,6 +170,7 @@ class McpSessions:
     async def _next(self, session: str, hello: _Rpc, scope: Scope, receive: Receive, send: Send) -> None:
         caller = _Caller(session)
         _caller.set(caller)
+        # Of several requests that come at once, one initializes the session.
         theirs = await self._known.get(session, partial(self._initialize, hello, scope))
         self._note(session)
         scope = _with_headers(scope, {SESSION_HEADER: theirs})
@@ -194,6 +199,7 @@ class McpSessions:
         await self._app(scope, receive, send_on)
         if scope["method"] == "DELETE":
             self._known.forget(session)
+            # The signature of the id stays valid, so its end is remembered.
             self._ended[session] = None
             _keep_newest(self._ended)
 
@@ -201,6 +207,7 @@ class McpSessions:
         """Return the request that resumes a stream, or the answer where the stream cannot be resumed."""
         epoch, _, stream, is_tool = _parts(last)
         is_own = epoch == str(self._epoch)
+        # It answers no request, so it can begin anew at any hub.
         if stream == _STANDALONE:
             return None, scope if is_own else _with_headers(scope, {_LAST_EVENT_HEADER: None})
         if not is_own:
@@ -209,12 +216,13 @@ class McpSessions:
 
     async def _initialize(self, hello: _Rpc, scope: Scope) -> str:
         """Tell the SDK what the client told an earlier hub. Return the SDK's id of the session."""
+        # The agreed version, which may be another than the one that the client proposed.
         agreed = Headers(scope=scope).get(_VERSION_HEADER, hello["params"]["protocolVersion"])
         hello = {**hello, "params": {**hello["params"], "protocolVersion": agreed}}
         answered = await self._tell(scope, hello, None)
         theirs = answered[SESSION_HEADER]
         await self._tell(scope, {"jsonrpc": "2.0", "method": "notifications/initialized"}, theirs)
-        log.info("a client goes on with an MCP session of an earlier hub")
+        log.info("a client continues an MCP session of an earlier hub")
         return theirs
 
     async def _tell(self, scope: Scope, said: _Rpc, theirs: str | None) -> Headers:
@@ -249,6 +257,7 @@ class McpSessions:
             return {**message, "headers": headers.raw}
         lines = message.get("body", b"").splitlines()
         place = next((place for place, line in enumerate(lines) if line.startswith(b"data: {")), None)
+        # Parsing every message to find the few requests would take long: results may be large.
         if place is None or b'"method"' not in lines[place]:
             return message
         said: _Rpc = json.loads(lines[place].removeprefix(b"data: "))

@@ -220,6 +220,7 @@ class _Endpoint:
             return JSONResponse(json.loads(body), status, media_type=media_type)
 
         return await self._calls.once(
+            # A client may use the same key for different resources.
             CallId(f"api {request.url.path} {key}", 1, ELSEWHERE),
             self._route.name,
             do,

@@ -173,6 +173,7 @@ class ProgramRoutes:
                     await program.serve()
                 finally:
                     self._hub.clients.pop(stream.connection, None)
+                    # The program may have registered again on another connection.
                     if self._programs.get(program.id) is program:
                         del self._programs[program.id]
 
@@ -343,6 +344,7 @@ class _Program:
             self._say(RESULT, {"number": number, "error": pack_error(refused)})
             return
         scope = anyio.CancelScope()
+        # A call that must complete gets a scope that cancels nothing.
         self._running[number] = anyio.CancelScope() if nature.completes else scope
         if nature.reads:
             self._reading[number] = scope
@@ -566,7 +568,7 @@ class _Program:
             self._watching.enter_context(session.watched())
 
     def _watch_clocks(self, session: Session) -> None:
-        """Tell the program when the time that a question has left is another than it seemed."""
+        """Send the program the new deadline whenever that of a question changes."""
         for deadline in session.deadlines.values():
             deadline.watchers[self] = partial(self._send_facts, session)
 
@@ -580,12 +582,15 @@ class _Program:
         known = self._followed.get(session.id)
         if known is None or known.is_behind:
             return
+        # The copy that it gets when it reads again has this event.
         if self._stream.is_full:
             known.is_behind = True
             return
         known.cursor = session.feed.cursor
+        # This event cannot be committed yet.
         committed = known.cursor - max(1, self._helm.task_writer.uncommitted(session.id))
         message: dict[str, Any] = {"session": session.id, "event": to_wire(event), "committed": committed}
+        # Items are by far the most events, and change no fact.
         if not isinstance(event, ItemDelta | ItemStarted | ItemUpdated | ItemEnded):
             facts = pack(facts_of(session))
             if (text := json.dumps(facts)) != known.facts:

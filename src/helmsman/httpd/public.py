@@ -33,7 +33,7 @@ _HEADERS: Final = {"Cache-Control": "public, max-age=3600", "X-Content-Type-Opti
 _PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 _SPENT_SECONDS: Final = 60.0
-"""Between two looks at what was spent, which read the files of the agents."""
+"""Interval between two usage reports, which read the files of the agents."""
 
 _Samples: TypeAlias = "Sequence[tuple[Mapping[str, str], float]]"
 

@@ -114,6 +114,7 @@ async def serve_http(
         server = Server(config)
 
         async def serve() -> None:
+            # `should_exit` ends it in order. A cancellation would cut the open responses.
             with anyio.CancelScope(shield=True):
                 await server.serve(sockets=[listener])
 

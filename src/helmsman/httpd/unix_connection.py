@@ -24,6 +24,7 @@ class UnixConnection(H11Protocol):
         self, config: uvicorn.Config, state: ServerState, refused: str | None, read: bytes, descriptors: list[int]
     ) -> None:
         """`read` are the bytes that the hub has read already, `descriptors` came with them."""
+        # uvicorn passes this state on to the scope of each request.
         super().__init__(config, state, {CONNECTION: self})
         self.refused = refused
         self.descriptors = descriptors

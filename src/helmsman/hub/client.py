@@ -325,7 +325,7 @@ class HubClient:
             except _HubGone:
                 return  # this hub is gone, too; the next one gets the request
             except HelmsmanError as error:
-                log.warning("session %s is not followed any more: %s", session_id, error)
+                log.warning("session %s is no longer followed: %s", session_id, error)
                 self._copies.pop(session_id).session.feed.close()
             else:
                 await self._offer_tools(peer, session_id)

@@ -102,8 +102,10 @@ def catch_up(session: Session, copy: SessionCopy) -> None:
     A hub that was killed may have sent events that it never committed. The next hub gives their numbers to other events, or
     reads the same ones from the agent again: those that the session has already are not applied twice.
     """
+    # The events between the two are not available, so their numbers are skipped.
     first = copy.cursor - len(copy.events)
     session.feed.miss(first - session.feed.cursor)
+    # Counted, since one turn may have several equal events.
     known = Counter(map(repeat_key, session.feed.since(first).events))
     for event in map(from_wire, copy.events):
         key = repeat_key(event)

@@ -73,7 +73,7 @@ class _Queue:
         self._sizes: deque[int] = deque()
 
     def append(self, event: Event, size: int) -> int:
-        """Take an event of this size in; how many had to give way."""
+        """Append an event of this size. Return how many were dropped for it."""
         self.events.append(event)
         self._sizes.append(size)
         self._size += size
@@ -90,6 +90,7 @@ class _Queue:
     def join(self, event: ItemDelta) -> bool:
         """Join a delta with the last one. Return False if it needs its own entry."""
         last = self.events[-1] if self.events else None
+        # Only neighbours are joined, so that deltas of two items keep their order.
         if not isinstance(last, ItemDelta) or last.item_id != event.item_id or len(last.text) > _JOINED_CHARS:
             return False
         self.events[-1] = replace(last, text=last.text + event.text)
@@ -155,6 +156,7 @@ class Feed:
         """Skip `count` events that never arrived here. Do nothing if `count` is not positive."""
         if count > 0:
             self._cursor += count
+            # The ring must have no gap: the numbers of its events are counted back from the last one.
             self._ring = _Queue(self._size)
             for reader in self._readers:
                 if self.read_log is not None:
@@ -197,7 +199,7 @@ class Feed:
             reader.wake()
 
     def wake(self) -> None:
-        """Wake those who wait for a change; there may be no new event."""
+        """Wake all callers of `changed`, also without a new event."""
         if self._changed is not None:
             self._changed.set()
             self._changed = None
@@ -260,6 +262,7 @@ class Reader:
 
     def fall_behind(self) -> None:
         """Mark the reader as behind. It reads the events after its last one from the log when it reads again."""
+        # The log has the queued events as well.
         self._is_behind = True
         self._queue = _Queue(self._size)
 
@@ -267,6 +270,7 @@ class Reader:
         assert self._feed.read_log is not None
         logged = await self._feed.read_log(self._cursor)
         if logged.events:
+            # The log may have lost its oldest events.
             first = logged.cursor - len(logged.events)
             self.missed += first - self._cursor
             self._cursor = first
@@ -291,9 +295,11 @@ class Reader:
             elif self._feed.closed:
                 return None
             else:
+                # Replaced without a wait in between, so no event can slip through.
                 self._ready = anyio.Event()
                 await self._ready.wait()
         event = self._logged.popleft() if self._logged else self._queue.popleft()
+        # Deltas have no number in the log.
         if not isinstance(event, ItemDelta):
             self._cursor += 1
         return event

@@ -26,7 +26,7 @@ async def ask_handler(
     answer: Callable[[Sequence[str], AnsweredBy], Awaitable[None]],
     give_up: Callable[[], Awaitable[None]],
 ) -> None:
-    """Ask a handler, once more if its answer does not fit. `give_up` is called if it fails. Does not raise."""
+    """Ask a handler, again if its answer does not fit. `give_up` is called if it fails. Does not raise."""
     try:
         for attempt in range(1, _HANDLER_ATTEMPTS + 1):
             answers = await handler(session, question)
@@ -45,4 +45,5 @@ async def ask_handler(
         log.debug("question %s was answered elsewhere", question.id)
     except Exception:
         log.exception("the question handler failed; question %s is refused", question.id)
+        # A question that stays open would block its turn until the deadline.
         await give_up()

@@ -84,6 +84,7 @@ def unknown_turns(recorded: Sequence[PastTurn], logged: Sequence[PastTurn]) -> t
     Some agents number the turns in their files: then those of the log are taken for the first ones.
     """
     known = {turn.id for turn in logged}
+    # Equal ids prove that agent and log name the turns alike.
     if any(turn.id in known for turn in recorded):
         return tuple(turn for turn in recorded if turn.id not in known)
     return tuple(recorded[len(logged) :])

@@ -145,9 +145,10 @@ def _now(items: Sequence[Item], plan: TodoList | None) -> Now:
 
 
 def _short(text: str | None) -> str | None:
-    """Safe to show, and in a line."""
+    """Return a short text that is safe to show on one line."""
     if not text:
         return None
+    # Cut before the text is made safe, which takes longer the longer it is.
     shown = exact(text[: 2 * _NOW_CHARS])
     return shown if len(shown) <= _NOW_CHARS else shown[: _NOW_CHARS - 1] + "…"
 
@@ -159,6 +160,7 @@ def _counted_progress(
     tally = None if command is None else read_tally(command.output)
     if plan is not None:
         done, total = sum(step.status == "completed" for step in plan.steps), len(plan.steps)
+        # The tally belongs to the running step, so the plan gives the total.
         text = f"{done} of {total} steps" + (f", {tally.text}" if tally is not None else "")
         return Progress(done=done, total=total, unit=STEPS, text=text, eta_seconds=_eta(done, total, turn_seconds))
     if command is not None and tally is not None:
@@ -254,7 +256,7 @@ def read_tally(output: str) -> Tally | None:
 
 
 def _sane(tally: Tally) -> Tally:
-    """Whatever a program prints, more than all cannot be done."""
+    """Limit the counts to the total: a program may print anything."""
     total = None if tally.total is None else max(tally.total, tally.done)
     failed = min(tally.failed, tally.done)
     return replace(tally, total=total, failed=failed, skipped=min(tally.skipped, tally.done - failed))
@@ -282,6 +284,7 @@ def _pytest(output: str) -> Tally | None:
     percent = None if shown is None else min(int(shown[1] or shown[2]), 100)
     collected = _last(_PYTEST_COLLECTED, output) or _last(_PYTEST_WORKERS, output)
     if collected is None:
+        # The start of the output, with the number of tests, may be lost.
         return None if percent is None else Tally(done=percent, total=100, unit="percent")
     total = int(collected[collected.lastindex or 1])
     return Tally(done=total * (percent or 0) // 100, total=total)
@@ -320,6 +323,7 @@ def _cargo(output: str) -> Tally | None:
 
 
 def _go(output: str) -> Tally | None:
+    # `go test` names single tests only with -v.
     for pattern, unit in ((_GO_TEST, "tests"), (_GO_PACKAGE, "packages")):
         verdicts = [found[1] for found in pattern.finditer(output)]
         if verdicts:
@@ -336,8 +340,9 @@ def _plain(output: str) -> Tally | None:
 
 
 def _words(text: str) -> dict[str, int]:
-    """`2 failed, 85 passed` as a mapping."""
+    """Return `2 failed, 85 passed` as a mapping."""
     return {word: int(count) for count, word in _COUNTED_WORD.findall(text)}
 
 
+# The plain patterns come last: they would match parts of what the other runners print.
 _READERS: Final[tuple[Callable[[str], Tally | None], ...]] = (_pytest, _unittest, _javascript, _cargo, _go, _plain)

@@ -97,7 +97,7 @@ class QuestionBroker:
         write_intent: Callable[[], Awaitable[None]],
         can_wait: bool = False,
     ) -> None:
-        """`timeout` is the configured timeout, if any. `write_intent` writes the log before an answer is given. `can_wait`
+        """`timeout` is the configured timeout, if any. `write_intent` writes the log before an answer is sent. `can_wait`
         says that people can answer whenever they come back: this is a hub.
         """
         self._rules = rules
@@ -179,7 +179,8 @@ class QuestionBroker:
         handler: QuestionHandler | None,
         close_form: Callable[[], None] | None,
     ) -> None:
-        """Stay with an open question until it is answered, withdrawn, or its time is up."""
+        """Wait until an open question is answered or withdrawn, or its deadline passes."""
+        # The handler and the deadline run side by side: whichever ends first decides.
         async with anyio.create_task_group() as tasks:
             if handler is not None:
                 tasks.start_soon(self._ask, handler, session, question, close_form)
@@ -196,6 +197,7 @@ class QuestionBroker:
     async def _time_out(self, session: Session, question: Question, deadline: Deadline) -> None:
         log.warning("question %s of session %s timed out and is refused", question.id, session.id)
         reason = deadline.why_over()
+        # An answer on its way to the agent may still arrive, and then it counts.
         if deadline.is_being_answered:
             with anyio.move_on_after(_OWN_SECONDS) as waiting:
                 await cancel_when_closed(session, question, waiting)
@@ -240,6 +242,7 @@ class QuestionBroker:
         if question is None:
             raise _not_open(session, question_id)
         choices = read_answers(question, answers)
+        # A refusal is never refused: it grants nothing.
         says_yes = any(choice.value not in REFUSALS for choice in choices)
         beyond = beyond_roots(question, roots, session.state.directory) if says_yes and by.who == "agent" else None
         if beyond is not None:
@@ -356,6 +359,7 @@ class QuestionBroker:
         """Send the answer to the engine or handler that asked. It is in the audit log and in the session's log before."""
         deadline = session.deadlines.get(question.id)
         if deadline is None:
+            # In the audit log first: a crash after this leaves a record without an effect, never the reverse.
             await self._record(question, shown, by, reason)
             await session.answer(question, choices)
             return
@@ -383,7 +387,7 @@ class QuestionBroker:
             raise
 
     async def _refuse(self, session: Session, question: Question, by: AnsweredBy, reason: str | None = None) -> None:
-        """Say no for want of an answer."""
+        """Deny a question that was not answered."""
         is_open = question.id in session.state.questions
         if is_open:
             _reserve(session, question)
@@ -427,7 +431,7 @@ def _close(session: Session, question: Question, answer: str, by: AnsweredBy, re
 
 
 def _not_open(session: Session, question_id: str) -> QuestionNotOpen:
-    """Says who was faster, where that is still known."""
+    """Return the error for a question that is not open, with its answer where that is still known."""
     for event in reversed(session.feed.since(0).events):
         if isinstance(event, QuestionClosed) and event.question_id == question_id:
             outcome = in_words(event.answer, event.by, event.via, event.reason)

@@ -518,6 +518,7 @@ class Session:
 
     def apply(self, event: Event) -> None:
         """Take in an event: the one way in which a session changes."""
+        # The agent knows only that it was interrupted, not the limit that did it.
         if isinstance(event, TurnEnded) and event.outcome == "interrupted" and self.state.end_as is not None:
             event = event.changed(outcome="failed", failure=self.state.end_as)
         if isinstance(event, SettingsApplied) and self._listeners is not None and event.session_id != self.id:
@@ -533,6 +534,7 @@ class Session:
             self._queued_turns.pop(event.task_id or "", None)
         self.feed.publish(event)
         if self._listeners is None:
+            # No listener knows the session yet. `introduce` delivers these, with the id that is final by then.
             self._untold.append(event)
             if self._log is not None:
                 self._log(self, event)
@@ -601,7 +603,7 @@ class Session:
             log(self, event)
 
     def introduce(self, listeners: Listeners) -> None:
-        """Let them hear what happens, beginning with what has happened while no listener was to know of the session."""
+        """Set the listeners, and give them the events from the time before they were to know of the session."""
         self._listeners = listeners
         self.feed.rename(self.id)
         untold, self._untold = self._untold, []
@@ -610,7 +612,7 @@ class Session:
             self._notify(others, event if event.session_id == self.id else event.changed(session_id=self.id))
 
     def _notify(self, listeners: Listeners, event: Event) -> None:
-        for listener in tuple(listeners):  # one may have had enough
+        for listener in tuple(listeners):  # a listener may remove itself
             listener(self, event)
         event.forget_raw()
 
@@ -659,7 +661,7 @@ class Session:
             await self.loaded_in().answer(question, choices)
 
     def stop_asking(self) -> None:
-        """Refuse what Helmsman itself asks, or is about to."""
+        """Refuse the question that Helmsman itself asks, or is about to ask."""
         self._is_pausing = False
         if self._own_question is not None:
             self._is_stopping = True

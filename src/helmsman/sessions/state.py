@@ -502,7 +502,7 @@ class SessionState(msgspec.Struct):
         return f"{which}: {'; '.join(shown)}"
 
     def apply(self, event: Event) -> None:
-        """Take in what happened. Never raises."""
+        """Fold an event into the state. Never raises."""
         if event.at is not None:
             self.created_at, self.changed_at = min(self.created_at, event.at), event.at
         match event:
@@ -684,10 +684,12 @@ class SessionState(msgspec.Struct):
                 item = replace(item, status="in_progress" if goes_on else "failed")
             self._items[item.id] = item
         for after, given in self._given.values():
+            # Answers of a hub that was killed before it could record that they arrived.
             self._decide(given, given.about or given.question_id, after)
         self._given.clear()
         for aside_id, (after, aside) in self._asides.items():
             if isinstance(aside, UserMessage):
+                # Shown only where the agent has not reported the message, so it was not read.
                 self._asides[aside_id] = after, replace(aside, status="failed")
         self._written.clear()
         self.questions.clear()

@@ -41,6 +41,7 @@ async def answer_call(session: Session, call: ToolCalled) -> None:
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(run, tasks.cancel_scope)
+        # Compared with the turn of the call, since the next one may have begun when this wakes.
         while session.state.is_running and session.turn_count == turn:
             await session.feed.changed()
         tasks.cancel_scope.cancel()

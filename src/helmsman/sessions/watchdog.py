@@ -49,11 +49,12 @@ def shows_life(event: Event) -> bool:
 
 
 async def watch_turn(session: Session, limits: TurnLimits) -> None:
-    """Stay with the running turn, and end it if it stays silent for too long. Never raises."""
+    """Watch the running turn, and end it if it stays silent for too long. Never raises."""
     failure = await _silence(session, limits)
     if failure is None:
         return
     log.warning("session %s: %s", session.id, failure.message)
+    # First, so that the end of the turn is recorded as this failure and not as an interruption.
     session.apply(InterruptRequested(session_id=session.id, failure=failure))
     try:
         await session.interrupt()
@@ -64,10 +65,11 @@ async def watch_turn(session: Session, limits: TurnLimits) -> None:
 
 
 async def _silence(session: Session, limits: TurnLimits) -> Failure | None:
-    """Wait for the end of the turn, or for more silence than it may have."""
+    """Wait for the end of the turn, or until it has been silent for too long."""
     limit, silence = limits.first_event, "no sign of life"
     deadline = anyio.current_time() + limit
     turn = session.turn_count
+    # From the cursor of the turn, since its first events may have come before this started.
     with session.feed.read(since=session.turn_cursor) as reader:
         while session.state.is_running and session.turn_count == turn:
             with anyio.CancelScope(deadline=math.inf if session.state.questions else deadline) as scope:

@@ -293,7 +293,7 @@ class Shared:
                 try:
                     await look()
                 except HelmsmanError as error:
-                    log.info("session %s is not looked at any more: %s", session_id, error)
+                    log.info("session %s is no longer refreshed: %s", session_id, error)
                     self.session_registry.elsewhere.pop(session_id, None)
 
     async def _close_unused_engines(self) -> None:

@@ -34,6 +34,7 @@ def checked_address(url: str, setting: str) -> str:
             f"The address of a Postgres has the form postgresql://USER@HOST/DATABASE. Put it into {setting}."
         )
     url = "postgresql" + url[url.index(":") :]
+    # The service file or a variable may demand encryption already.
     used = {**_defaults(given.get("service")), **given}
     if given.get("sslmode") == "disable" or _is_encrypted(given, used) or all(map(_is_here, _addresses(used))):
         return url

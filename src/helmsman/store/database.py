@@ -77,6 +77,7 @@ class Commits:
         loop, event = asyncio.get_running_loop(), asyncio.Event()
         with self._lock:
             known = next((one for of, one in self._waiting if of is loop), None)
+            # One event per loop: those of asyncio are not safe across threads, and all readers of a loop share it.
             if known is None:
                 self._waiting.append((loop, event))
             return known or event
@@ -86,6 +87,7 @@ class Commits:
         with self._lock:
             waiting, self._waiting = self._waiting, []
         for loop, event in waiting:
+            # `call_soon_threadsafe` raises on a closed loop, and the readers after it must still wake.
             if not loop.is_closed():
                 loop.call_soon_threadsafe(event.set)
 
@@ -129,6 +131,7 @@ class Database(ABC):
             return work(connection), connection.total_changes > before
 
         result, has_changed = self._write(counted)
+        # After the commit, so that a reader that wakes finds it.
         if has_changed:
             self.wake_readers()
         return result

@@ -18,6 +18,7 @@ HUB: Final = "hub"
 """Name of the hub's lease. A store has one."""
 FLEET: Final = "a fleet"
 """Owner of that lease in the store of a fleet, which no hub has for itself."""
+# In microseconds: later than any clock, and still a BIGINT.
 _FOR_GOOD: Final = 2**62
 
 
@@ -57,7 +58,9 @@ def enter(connection: StoreConnection, name: str, owner: str, epoch: int, second
     """
     now = connection.dialect.now
     until = "NULL" if seconds is None else f"{now} + {round(seconds * 1_000_000)}"
+    # On one machine the newest epoch is enough, since the hub's lock admits one hub at a time.
     is_free = "1 = 1" if seconds is None else f"(epoch = 0 OR owner = :owner OR until IS NULL OR until <= {now})"
+    # Checked and taken by one statement: of two hubs that enter at once, one updates no row.
     taken = connection.execute(
         f"UPDATE leases SET owner = :owner, epoch = :epoch, until = {until} "  # noqa: S608
         f"WHERE name = :name AND epoch <= :epoch AND {is_free}",

@@ -67,6 +67,7 @@ class NewEvent(NamedTuple):
 
     def redacted(self) -> NewEvent:
         """Return the event without secrets, in a body that is still JSON. It takes longer than the append itself."""
+        # Most events have no secret.
         if redact(self.body) == self.body:
             return self
         event = decode(self.kind, self.body)
@@ -128,6 +129,7 @@ def append(connection: StoreConnection, events: Mapping[str, Sequence[NewEvent]]
             connection.execute("UPDATE sessions SET client = ? WHERE number = ?", values)
         for place, event in enumerate(new):
             kept = event if place not in diffs[:-1] else event.without_diff()
+            # The statement returns the number of the last event, so count back from it.
             rows += (number, last - len(new) + place + 1, kept.at, kept.kind, kept.body)
     width = 5
     for start in range(0, len(rows), width * _ROWS_AT_ONCE):
@@ -169,6 +171,7 @@ def read(connection: StoreConnection, session_id: str, since: int = 0, most_byte
     cursor, left = found["last_seq"], most_bytes
     for row in rows:
         events.append(decode(row["kind"], row["body"]).with_time(from_microseconds(row["at"])))
+        # After the event was added: one that is larger than the limit must not stop its readers.
         left -= len(row["body"])
         if left <= 0:
             cursor = row["seq"]

@@ -29,9 +29,11 @@ _SCHEMA: Final = """
     CREATE VIRTUAL TABLE transcript USING fts5 (about, text, tokenize = "unicode61 remove_diacritics 2");
 """
 _BUSY_SECONDS: Final = 5.0
+# From this version on FTS5 can overwrite deleted words. Earlier ones drop them when they merge the index.
 _SECURE_DELETE_SINCE: Final = (3, 42)
 _UNSPACED: Final = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
 """Scripts without spaces between words. Each character is a word of the index, and a query becomes a phrase."""
+# Separates words for the tokenizer, is invisible in a text, and is taken out again on reading.
 _BLANK: Final = "\u200b"
 
 
@@ -92,6 +94,7 @@ class SearchIndex:
             if sqlite3.sqlite_version_info < _SECURE_DELETE_SINCE:
                 connection.execute("INSERT INTO transcript (transcript) VALUES ('optimize')")
         with self._open() as connection:
+            # The write-ahead log still has the deleted pages.
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def find(self, match: str) -> Iterator[Hit]:
@@ -126,10 +129,12 @@ class SearchIndex:
 
     def _connect(self) -> sqlite3.Connection:
         with suppress(FileExistsError):
+            # SQLite would create it with the permissions of the umask. Its companions get those of this file.
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         connection = sqlite3.connect(self.path, timeout=_BUSY_SECONDS)
         try:
             connection.execute("PRAGMA journal_mode = WAL")
+            # A power cut may cost the newest commits, which are indexed again.
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("PRAGMA secure_delete = ON")
             if _version(connection) != _SCHEMA_VERSION:

@@ -40,6 +40,7 @@ _PATIENCE_SECONDS: Final = 20.0
 """Transactions take a millisecond: a process that holds the file for this long is stuck."""
 _RETRY_SECONDS: Final = 0.02
 
+# SQLite reports a race between processes that open a WAL file as SQLITE_PROTOCOL.
 _BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
 DAMAGED: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _ADVICE: Final = {
@@ -90,6 +91,7 @@ class SqliteDialect:
 
 
 def _code(error: sqlite3.Error) -> int:
+    # Extended codes have their group in the low byte.
     return int(getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)) & 0xFF
 
 
@@ -153,6 +155,7 @@ class SqliteDatabase(Database):
 
     def version(self) -> tuple[int, ...]:
         def work(connection: SqliteConnection) -> tuple[int, ...]:
+            # The pragma leaves out commits of this connection.
             by_others = int(connection.execute("PRAGMA data_version").fetchone()[0])
             return self._times_opened, by_others, connection.total_changes
 
@@ -208,11 +211,13 @@ class SqliteDatabase(Database):
     def reclaim(self) -> None:
         def some(connection: SqliteConnection) -> bool:
             before = _value(connection, "PRAGMA freelist_count")
+            # The pragma frees pages while its rows are fetched.
             connection.execute(f"PRAGMA incremental_vacuum({_PAGES_AT_ONCE})").fetchall()
             return _value(connection, "PRAGMA freelist_count") < before
 
         while self.read(some):
             pass
+        # The file shrinks only when the write-ahead log is copied into it.
         self.read(lambda connection: connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall())
 
     # --- the connection ----------------------------------------------------------------------------------------------
@@ -266,6 +271,7 @@ class SqliteDatabase(Database):
         """Move a damaged file out of the way, once, however many processes find it damaged at the same time."""
         self._disconnect()
         with self._opening():
+            # Another process has moved it.
             if file_identity(self.path) != self._identity:
                 return
             name = f"{self.path.name}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%S.%f}"
@@ -293,6 +299,7 @@ def _migrate(connection: SqliteConnection) -> None:
 
 def _transaction(connection: SqliteConnection, work: Callable[[SqliteConnection], T]) -> T:
     """Run `work` while no other connection can write."""
+    # A transaction that begins by reading would fail at once, without waiting, if another one writes meanwhile.
     connection.execute("BEGIN IMMEDIATE")
     try:
         result = work(connection)
