@@ -79,6 +79,7 @@ class CarriedSession:
         """
         helm, parts = self._helm, list(parts)
         engine = await helm.engine(Capability.MOVE, agent=self._agent)
+        # An engine that goes on from memory would write to the file that is replaced.
         await engine.unload(self.id)
         helm.forget(self.id)
         away = helm.settings.state_dir / AWAY
@@ -88,7 +89,7 @@ class CarriedSession:
         for part in parts:
             self.kept(part)
         if placed.moved_away is not None:
-            log.warning("session %s had gone another way here; that is kept in %s", self.id, placed.moved_away)
+            log.warning("session %s had diverged here; that copy is kept in %s", self.id, placed.moved_away)
         if placed.name is not None and Capability.RENAME in engine.capabilities:
             try:
                 await engine.rename(self.id, placed.name)

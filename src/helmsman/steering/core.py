@@ -202,6 +202,7 @@ class Steering(TurnRunner):
             return await self.session(task.session_id)
 
         session = await self._shared.keys.get(key, once)
+        # From now on the registry has it, also for the next hub.
         if await self._writer.with_key(key, agent) is not None:
             self._shared.keys.forget(key)
         self._loader.refuse_outside(session)  # another client may have used the key first
@@ -235,6 +236,7 @@ class Steering(TurnRunner):
             if request is not None and waited_as is None:
                 task_id, draft = draft_task(request, idempotency_key=key, policy=self.policy(request.limits))
                 spec = await self._spec(task_id, request) if is_repeatable else None
+                # A key must be in the store before anything happens: another client may use it at this moment.
                 soon = key is None and self._enters_soon(options, on_task)
                 task_id, known = await self._writer.enter(replace(draft, spec=spec), soon=soon)
                 self._writer.hold_to_cost(task_id, None if known else request.max_cost_usd)
@@ -242,6 +244,7 @@ class Steering(TurnRunner):
                     on_task(task_id)
                 if known is not None and known.session_id is not None:
                     return await self.session(known.session_id)
+            # Before the engine is found: its program must not come from a place where this session may write.
             self.remember_writable(options, options.cwd)
             turn = None if request is None else request.turn
             engine = await self.engine(*self._needed(options, turn, task_id), agent=options.agent)
@@ -252,6 +255,7 @@ class Steering(TurnRunner):
         except Exception as error:
             if request is not None:
                 self._writer.fail(task_id, self.as_known(error, options.agent))
+            # The place that it took while it started is free again.
             self.make_room()
             raise
         finally:
@@ -280,6 +284,7 @@ class Steering(TurnRunner):
         options, policy = spec.options, TurnPolicy.stored_with(task)
         try:
             require_place("of this task", task.directory)
+            # Time has passed since the request, and another directory may have this name now.
             replaced = spec.place and options.cwd and spec.place.replaced_at(options.cwd)
             opener = start_session(options, None, worktrees_in=self.settings.state_dir if spec.worktree else None)
             self._writer.hold_to_cost(task.id, task.max_cost_usd)
@@ -293,7 +298,7 @@ class Steering(TurnRunner):
         except TooManySessions as error:
             self._writer.give_back(task.id, error.message)
             raise
-        except Exception as error:  # noqa: BLE001 - one task's trouble ends no other
+        except Exception as error:  # noqa: BLE001 - an error in one task must not affect others
             log.warning("task %s could not be started: %s", task.id, error)
             self._writer.fail(task.id, self.as_known(error, options.agent))
 
@@ -399,6 +404,7 @@ class Steering(TurnRunner):
         policy = self.policy(session.state.limits if request.limits is None else request.limits)
         task_id, draft = draft_task(request, session_id=session.id, policy=policy)
         self._writer.hold_to_cost(task_id, request.max_cost_usd)
+        # Stored before the client gets its answer, so that the next hub sends the message as well.
         spec = await self._spec(task_id, request, session.engine)
         await self._writer.enter(replace(draft, spec=spec))
         session.attach_queued(task_id, QueuedTurn(request, self.run_queued))
@@ -438,6 +444,7 @@ class Steering(TurnRunner):
         self._refuse_wider(session)
         self.agents.require(engine, Capability.STEER)
         await self._refuse_moved(session)
+        # The intent is in the log before the agent gets the message. A repeated call finds it there.
         session.apply(SteerRequested(session_id=session.id, text=turn.text, call=call_name()))
         await self._writer.write_intents()
         try:
@@ -472,6 +479,7 @@ class Steering(TurnRunner):
         """Refuse if the running turn may write where this client may not: the message would act with the
         turn's permissions.
         """
+        # No roots at all means that the turn may write anywhere.
         begun_by = session.verbs.allowed_roots if isinstance(session.verbs, TurnRunner) else ()
         is_wider = not begun_by or not all(is_inside(root, self.allowed_roots) for root in begun_by)
         if self.allowed_roots and is_wider:
@@ -492,6 +500,7 @@ class Steering(TurnRunner):
         if not self._shared.is_recovered.is_set():
             tasks = await self._writer.registry(lambda registry: registry.tasks_of_session(session.id))
             here = {queued.task_id for queued in session.queue if session.queued_turn(queued.task_id) is not None}
+            # A message that is not loaded yet would otherwise be sent after the interruption.
             if any(task.is_waiting and task.id not in here for task in tasks):
                 with anyio.move_on_after(_RECOVERY_SECONDS):
                     await self._shared.is_recovered.wait()
@@ -500,6 +509,7 @@ class Steering(TurnRunner):
     async def interrupt(self, session_id: str) -> Session:
         """Stop the running turn, its sub-agents and the commands it left running; in an idle session, only those."""
         session = await self.session_with_queue(session_id)
+        # Before the turn ends, which would send the first of them.
         for queued in session.queue:
             self._writer.cancel(queued.task_id, "Its session was interrupted before it began.")
             session.apply(MessageUnqueued(session_id=session.id, task_id=queued.task_id))
@@ -509,6 +519,7 @@ class Steering(TurnRunner):
         session.require_here()
         if session.engine is not None and usable(session.engine):
             if session.state.has_turn and not session.state.is_interrupting:
+                # Logged first: if this hub dies now, the next one finishes the interruption.
                 session.apply(InterruptRequested(session_id=session.id))
                 await self._writer.write_intents()
             try:
@@ -583,6 +594,7 @@ class Steering(TurnRunner):
         before = session.opened_by
         session.apply(OwnerChanged(session_id=session.id, owner=owner))
         try:
+            # Waits until the new owner is stored. Otherwise the next hub would not know it.
             await self._writer.write(lambda _: None)
         except RegistryUnavailable:
             session.apply(OwnerChanged(session_id=session.id, owner=before))
@@ -618,6 +630,7 @@ class Steering(TurnRunner):
         changed = changed_options(narrowed, options)
         checked = session_options(narrowed.cwd, changed, self.allowed_roots) if options else narrowed
 
+        # Fails here if the agent cannot fork, before a task is registered.
         await self.engine(Capability.FORK if from_turn is None else Capability.FORK_AT_TURN, agent=checked.agent)
         opener = fork_session(
             source, checked, from_turn, on_question or source.on_question, await self.known_turns(source.id)
@@ -642,7 +655,7 @@ class Steering(TurnRunner):
         include_archived: bool = False,
         agent: str | None = None,
     ) -> tuple[list[SessionInfo], str | None]:
-        """Sessions on disk, of an agent or of all, newest first, and the cursor of the next page.
+        """Return the sessions on disk, of an agent or of all, newest first, and the cursor of the next page.
 
         A session in a worktree of Helmsman counts for the directory of the repository that the worktree was made for.
         With allowed roots, only those inside: a page may have fewer than `limit` then.

@@ -140,6 +140,7 @@ def summary_of_turns(turns: Sequence[PastTurn]) -> str:
     left = _TOLD_CHARS
     for number, turn in reversed(list(enumerate(turns, 1))):
         text = _turn(number, turn)
+        # The newest turn is always shown: it is cut inside.
         if shown and len(text) > left:
             shown.append(f"(The first {number} turns are left out.)")
             break
@@ -168,6 +169,7 @@ def _turn(number: int, turn: PastTurn) -> str:
 
 
 def _text(text: str) -> str:
+    # Every further line begins with the gutter, so that none can look like a heading or a line of Helmsman.
     return cut(redact(text), _TEXT_CHARS).replace("\n", f"\n{GUTTER}")
 
 

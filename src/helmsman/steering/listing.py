@@ -1,4 +1,4 @@
-"""Sessions of all agents in one list, newest first, whatever each of them calls a page."""
+"""List the sessions of all agents together, newest first. Each agent has its own pages."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ def page_of_all(
         elif used == 0:
             following[name] = begin[name]
         else:
+            # The cursors of the agents are opaque. To continue inside a page, as much as was used is read again.
             _, following[name] = indexes[name].list(limit=used, cursor=begin[name], **filters)
     return [info for _, info in shown], json.dumps(following) if following else None
 

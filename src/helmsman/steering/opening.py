@@ -131,6 +131,7 @@ def start_session(
             opened = await begin(inside)
         except Exception:
             if made is not None:
+                # Only a worktree of this start. One that was carried here holds work.
                 await anyio.to_thread.run_sync(lifecycle.discard, made)
             raise
         opened = replace(opened, notes=(*opened.notes, *notes))
@@ -166,6 +167,7 @@ def fork_session(
         last = None if from_turn is None else await _past_turn_id(engine, source.id, from_turn)
         await anyio.to_thread.run_sync(refuse_moved, f"session {source.id}", writable_places(options))
         opened = await engine.fork(source.id, options, last_turn_id=last)
+        # A fork has no part of a running turn.
         shared = [turn for turn in turns if turn.status != "inProgress"]
         if last is not None:
             ids = [turn.id for turn in shared]

@@ -27,6 +27,7 @@ def is_foreign(owner: McpClient | None, settings: Settings) -> bool:
     client = asking_client()
     if client is None or settings.clients_share_sessions:
         return False
+    # A session without an owner belongs to the user.
     return owner is None or not client.is_same_as(owner)
 
 

@@ -318,6 +318,7 @@ class TurnRecovery:
             return None
         engine = await self._service.engines.reach(task.agent, task.engine)
         session_id = task.session_id or task.opened_session
+        # Only an unchanged position proves that the agent did not get it. In doubt it is not sent again.
         if engine is None or engine.input_position(str(session_id)) != task.input_position:
             self._writer.update(task.id, SENT)
             return None
@@ -378,10 +379,12 @@ class TurnRecovery:
             if is_counted and recorded is not None
             else spent_so_far(session.id, spent)
         )
+        # After the state is complete: attaching delivers the open questions.
         service.attach(session, engine)
         self._writer.hold_to_cost(task.id, task.max_cost_usd)
         service.check_spending(session)
         service.watch(session)
+        # The earlier hub logged the request. Whether the agent got it is not known.
         if session.state.is_interrupting:
             self._shared.tasks.start_soon(self._finish_interrupt, session)
         with anyio.move_on_after(_ASKED_AGAIN_SECONDS if task.input_required or opened.is_asking else 0):
@@ -495,6 +498,7 @@ def is_unlogged(logged: StoredEvents, turn: RecordedTurn | None) -> bool:
 
 def unreported(state: StateView, events: Iterable[Event]) -> Iterator[Event]:
     """Yield the events of a running turn that the agent has recorded and not reported."""
+    # Compared by text, since the record and the engine name a message differently.
     said = [item.text for item in state.items if isinstance(item, AgentMessage)]
     for event in events:
         is_said = isinstance(event, ItemEnded) and isinstance(event.item, AgentMessage) and event.item.text in said
@@ -513,6 +517,7 @@ def events_of_last_turn(session_id: str, task: Task | None, turn: RecordedTurn |
     if task is None or task.status not in ("failed", "unknown", "canceled"):
         return recorded
     is_canceled, is_later = task.status == "canceled", False
+    # A recorded turn from before the task is an earlier one.
     if turn is not None and (turn.began_at is None or turn.began_at >= task.created_at):
         is_its_own = task.turn_id is None or turn.turn_id is None or task.turn_id == turn.turn_id
         is_later = True

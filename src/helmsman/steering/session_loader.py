@@ -134,7 +134,7 @@ class SessionLoader:
         return known
 
     async def _catch_up(self, session: Session) -> None:
-        """Others may have gone on with a session since we last looked at it."""
+        """Bring a session up to date with what other processes have done in it."""
         if self._runs_here(session):
             return  # without a checkpoint: a caller cancelled from here on has had its effect
         async with session.catching_up:
@@ -149,6 +149,7 @@ class SessionLoader:
 
     async def _bring_up_to_date(self, session: Session, now: StoredSession, *, again: bool = True) -> None:
         for task_id in now.state.task_ids:
+            # Folded, not applied: the log has these events already, or must not have them.
             session.fold(TaskLinked(session_id=session.id, task_id=task_id))
         self._registry.elsewhere.pop(session.id, None)
         task, logged = now.running, now.logged.after(session.feed.cursor)
@@ -215,6 +216,7 @@ class SessionLoader:
         if session.worktree != tree:  # it was made or removed while the session was not loaded
             session.fold(WorktreeAssigned(session_id=session_id, worktree=tree))
         session.fold(OptionsChanged(session_id=session_id, options=self.usable(session.options)))
+        # A task may have ended, or have been taken back, without an event in this log.
         for queued in session.queue:
             if queued.task_id not in known.unfinished:
                 session.fold(MessageUnqueued(session_id=session_id, task_id=queued.task_id))
@@ -239,6 +241,7 @@ class SessionLoader:
         if directory is not None:
             refuse_outside(directory, self._allowed_roots, "session_id")
         last = next(filter(_was_a_turn, tasks), None)
+        # The registry says so. Whether its process still lives is looked up.
         if last is not None and last.is_running:
             last = await self._recovery.now(last)
         running = last if last is not None and last.is_running else None
@@ -254,6 +257,7 @@ class SessionLoader:
             options=self._options(directory, tasks, info),
             limits=TurnLimits.of(self._settings),
             opened_by=await self._owner(session_id),
+            # The registry has the newest first.
             task_ids=tuple(task.id for task in reversed(tasks)),
             created_at=_created_at(info, tasks),
             changed_at=_changed_at(info, tasks),
@@ -352,6 +356,7 @@ class SessionLoader:
         if not roots:
             return options
         inside = tuple(root for root in options.writable_roots if is_inside(root, roots))
+        # Full access, configuration and trust reach beyond any roots, so they do not pass to another client.
         writes = None if options.writes == "anything" else options.writes
         return replace(
             options, writable_roots=inside, writes=writes, config={}, trust_repository=False, unenforced=False
@@ -375,6 +380,7 @@ def _created_at(info: SessionInfo | None, tasks: Sequence[Task]) -> datetime:
 
 def _changed_at(info: SessionInfo | None, tasks: Sequence[Task]) -> datetime:
     worked = [task for task in tasks if not task.is_waiting]
+    # A task that waits has not changed the session.
     if not worked and info is not None:
         return info.updated_at
     return max(task.completed_at or task.last_event_at or task.created_at for task in worked or tasks)

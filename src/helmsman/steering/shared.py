@@ -51,6 +51,7 @@ OpenFleet: TypeAlias = "Callable[[Verbs], AbstractAsyncContextManager[Any]]"
 
 _LISTED: Final = 20
 _ABOUT_CHARS: Final = 60
+# An engine is kept for a while: the next client would have to start it anew.
 _LINGER_SECONDS: Final = 60.0
 _ELSEWHERE_SECONDS: Final = 1.0
 _LOOK_SECONDS: Final = 30.0
@@ -183,6 +184,7 @@ class Shared:
     async def __aexit__(self, *exc: Any) -> None:
         await self._exit.aclose()
         self._tasks = None
+        # Readers wait for events that will not come any longer.
         for session in self.session_registry.by_id.values():
             session.feed.close()
 
@@ -226,7 +228,7 @@ class Shared:
         holder.users -= 1
 
     def make_room(self) -> None:
-        """Something that waited may be able to run now."""
+        """Let waiting work begin, now that there may be room for it."""
         for tell in self.on_room:
             tell()
 
@@ -246,7 +248,7 @@ class Shared:
         return min((one.not_before for one in queued if one.not_before is not None), default=None)
 
     def run_later(self, session: Session, task_id: str, run: Callable[[], None]) -> None:
-        """Call `run` when what waits in a session, and may not begin before its time, may begin."""
+        """Call `run` at the earliest time of a queued message."""
         self.session_registry.at_work[session.id] = session
         self.tasks.start_soon(self._run_later, session, task_id, run)
 
@@ -323,6 +325,7 @@ async def run_next(session_registry: SessionRegistry) -> None:
     """Send the messages that wait for the end of a turn, or for room."""
     for session in list(session_registry.at_work.values()):
         if session.id not in session_registry.sending:
+            # Two ends of turns at the same moment must not send one message twice.
             session_registry.sending.add(session.id)
             try:
                 while await _send_first(session):

@@ -56,6 +56,7 @@ class TurnPolicy(Value, frozen=True):
     def settings(self, ours: Settings) -> Settings:
         """Return our settings, overridden by the policy of the turn."""
         held = {name: getattr(self, name) for name in (*_ALWAYS, *_IF_SET)}
+        # An unset timeout, or no roots, is a decision of the client as well, so it overrides ours.
         return replace(ours, **{name: value for name, value in held.items() if value is not None or name in _ALWAYS})
 
 

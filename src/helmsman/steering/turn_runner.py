@@ -85,7 +85,7 @@ Ready = Callable[[], Awaitable[None]]
 
 
 class Hooks(ABC):
-    """What the runner of turns calls in the capabilities. `helmsman.service.HelmsmanService` dispatches it."""
+    """Calls of the turn runner into the capabilities. `helmsman.service.HelmsmanService` dispatches them."""
 
     @abstractmethod
     async def check_remaining(self, percent: float, agent: str) -> tuple[str, ...]:
@@ -292,12 +292,16 @@ class TurnRunner(Verbs, Hooks):
                 self._request_turn(session, turn, task_id, is_message=turn.review is None)
                 ready = self.before_turn(session, task_id, fresh.opened.sandbox)
                 await ready()  # until the intent to send it is written, the next hub can begin it
+                # Again after each wait: a running session could replace the directory meanwhile.
                 await self._refuse_moved(session)
                 await self._compare_place(session)
                 await engine.get_ready(session.id, session.options, turn)
                 await self._refuse_moved(session)
+                # The next hub finds by this where the turn runs, if this one dies while it is sent.
                 self._writer.place(task_id, engine.id, session.id)
                 if fresh.opened.is_named:
+                    # Not for an agent that names the session only now: events would be logged under a name that
+                    # does not last.
                     session.start_log(self._writer.log_event)
                 run = partial(engine.run_turn, session.id, session.options, turn)
                 begun = await self._send(task_id, session, engine, None, run)
@@ -319,6 +323,7 @@ class TurnRunner(Verbs, Hooks):
             self._writer.begin(task_id, session, engine=engine.id, asked_at=session.state.created_at)
         self._loader.add(session)
         self.attach(session, engine)
+        # Stored before the client gets the session: the next hub must know its owner.
         if session.opened_by is not None:
             await self._writer.write()
         if turn is not None:
@@ -340,6 +345,7 @@ class TurnRunner(Verbs, Hooks):
         Its options and limits replace those of the session, unless the turn does not begin.
         """
         turn = request.turn
+        # No wait lies between this check and the request below, so of two callers one is refused.
         if session.state.has_turn:
             raise busy(session.id)
         session.refuse_reserved()
@@ -361,6 +367,7 @@ class TurnRunner(Verbs, Hooks):
         self.watch(session)
         session.is_beginning()
         begin_turn = partial(self._begin_turn, session, turn, task_id, begin)
+        # The preparations begin while the engine starts.
         ready = self.before_turn(session, task_id, session.state.sandbox)
         begins = False
         try:
@@ -388,7 +395,7 @@ class TurnRunner(Verbs, Hooks):
         return session
 
     async def known_turns(self, session_id: str) -> tuple[PastTurn, ...]:
-        """Return the turns of a session, none where its agent tells of none."""
+        """Return the turns of a session, or none if its agent cannot report them."""
         try:
             return await self.history(session_id)
         except HelmsmanError as error:
@@ -479,12 +486,14 @@ class TurnRunner(Verbs, Hooks):
         """
         position = None if self._shared.fence is None else engine.input_position(session.id)
         if position is None:
+            # Whether the agent gets it could not be told afterwards, so no later hub may send it.
             self._writer.update(task_id, {"spec": None}, urgent=False)
         else:
             self._writer.update(task_id, {"input_position": position}, urgent=False)
             if turn is not None and not turn.images and session.worktree is None:  # as far as it is simple
                 spec = await self._spec(task_id, session.request(turn), engine)
                 self._writer.update(task_id, {"spec": spec}, urgent=False)
+        # Nothing is sent before the intent is on disk.
         await self._writer.write_intent(task_id)
         begun = await run()
         if position is not None:  # it may have ended by now, and wait for its next turn
@@ -496,6 +505,7 @@ class TurnRunner(Verbs, Hooks):
         """Record that a requested turn did not begin. `running` is a turn of another process, found in the session."""
         known = self.as_known(error, session.options.agent)
         self._writer.fail(task_id, known)
+        # Else the session follows the other turn, and has the end of its own already.
         if running is None:
             session.apply(failed_turn(session.id, known))
         session.begun.set()
@@ -562,7 +572,7 @@ class TurnRunner(Verbs, Hooks):
         await anyio.to_thread.run_sync(refuse_moved, f"session {session.id}", writable_places(session.options))
 
     async def _compare_place(self, session: Session) -> None:
-        """Warn if another directory is where the session worked last, and remember the one that is there now."""
+        """Warn if the session's directory was replaced since its last turn, and record the present one."""
         if (place := session.options.cwd) is None:
             return
         if session.state.place is not None and (warning := session.state.place.replaced_at(place)) is not None:
@@ -676,7 +686,7 @@ class TurnRunner(Verbs, Hooks):
             return await self.run_turn(session, queued.request, task_id)
 
     def run_later(self, session: Session, task_id: str) -> None:
-        """See to it that what waits in a session, and may not begin before its time, begins then."""
+        """Send a queued message of a session at its earliest time."""
         self._shared.run_later(session, task_id, self.make_room)
 
     def apply_policy(self, session: Session, task: Task) -> None:
