@@ -83,7 +83,7 @@ class Sender(Protocol):
     """Channel to one recipient."""
 
     def prepare(self) -> None:
-        """Do what takes long and sends nothing. Blocks. A hub that is killed from then on may have sent something."""
+        """Do the slow part of a delivery that sends nothing. Blocks."""
         return
 
     async def send(self, delivery: Delivery) -> str | None:
@@ -185,7 +185,7 @@ async def run_command(words: Sequence[str], told: bytes, seconds: float, env: Ma
                 reading = anyio.Event()
                 tasks.start_soon(_listen, process, said, reading)
                 code = await process.wait()
-                with anyio.move_on_after(_LAST_WORDS_SECONDS):  # something that it has started may hold its output
+                with anyio.move_on_after(_LAST_WORDS_SECONDS):  # a process that it started may keep its output open
                     await reading.wait()
     except TimeoutError:
         raise MaybeSent(f"{words[0]} did not end within {seconds:g} s, and was killed.") from None
@@ -199,7 +199,7 @@ async def run_command(words: Sequence[str], told: bytes, seconds: float, env: Ma
 async def _write(process: anyio.abc.Process, told: bytes) -> None:
     assert process.stdin is not None
     with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError):
-        await process.stdin.send(told)  # one that reads nothing of it is as good as any
+        await process.stdin.send(told)  # a command need not read its input
     with suppress(anyio.BrokenResourceError, ConnectionError):
         await process.stdin.aclose()
 
@@ -207,6 +207,7 @@ async def _write(process: anyio.abc.Process, told: bytes) -> None:
 async def _listen(process: anyio.abc.Process, said: bytearray, is_over: anyio.Event) -> None:
     assert process.stdout is not None
     async for part in process.stdout:
+        # Read to the end although little is kept: a full pipe would block the command.
         said += part[: _OUTPUT_BYTES - len(said)]
     is_over.set()
 
@@ -227,6 +228,7 @@ class Webhook(Sender):
 
     async def send(self, delivery: Delivery) -> str | None:
         body = json.dumps(message_of(delivery, self._recipient)).encode()
+        # The time of this attempt. Receivers refuse messages that were signed long ago.
         at = str(int(delivery.changed_at.timestamp()))
         headers = {"Content-Type": "application/json", "Webhook-Id": delivery.id, "Webhook-Timestamp": at}
         if self._recipient.secret is not None:
@@ -240,6 +242,7 @@ def signature(secret: str, notice_id: str, at: str, body: bytes) -> str:
     """`v1,` and the base64 of an HMAC-SHA256 over `id.time.body`. A secret that begins with `whsec_` is base64, too."""
     key = secret.encode()
     if secret.startswith(_KEY):
+        # A secret may begin like this by chance.
         with suppress(binascii.Error):
             key = base64.b64decode(secret.removeprefix(_KEY), validate=True)
     signed = hmac.new(key, f"{notice_id}.{at}.".encode() + body, hashlib.sha256).digest()
@@ -263,6 +266,7 @@ async def http_client(seconds: float | None = HTTP_SECONDS) -> AsyncIterator[htt
         logging.getLogger(name).setLevel(logging.WARNING)  # they log addresses, which may be as good as a password
     timeout = httpx2.Timeout(HTTP_SECONDS, read=seconds)
     headers = {"User-Agent": f"helmsman/{__version__}"}
+    # A redirect would take the message, and a token, to another server.
     async with httpx2.AsyncClient(timeout=timeout, headers=headers, follow_redirects=False, trust_env=False) as client:
         yield client
 
@@ -277,6 +281,7 @@ async def posted(client: httpx2.AsyncClient, url: str, body: bytes, headers: Map
 
     try:
         with anyio.fail_after(HTTP_SECONDS):
+            # Streamed, so that a large body is not read: only the status matters.
             async with client.stream("POST", url, content=body, headers=dict(headers)) as answer:
                 status = answer.status_code
     except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
@@ -289,6 +294,7 @@ async def posted(client: httpx2.AsyncClient, url: str, body: bytes, headers: Map
         return
     if status in _REFUSED_FOR_NOW:
         raise NotSent(f"The server takes nothing now (HTTP {status}).")
+    # It may have stored the message before it failed.
     if status >= 500:
         raise MaybeSent(f"The server failed (HTTP {status}).")
     raise RefusedByServer(status)

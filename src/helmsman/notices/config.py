@@ -85,6 +85,7 @@ class QuietHours(Value, frozen=True):
         is_quiet = self.begin <= clock < self.end if self.begin < self.end else clock >= self.begin or clock < self.end
         if not is_quiet:
             return None
+        # Quiet hours over midnight end tomorrow, unless midnight has passed.
         day = local.date() + timedelta(days=1 if clock >= self.end else 0)
         return datetime.combine(day, self.end).astimezone()
 
@@ -113,7 +114,7 @@ class Recipient(SecretValue, frozen=True, kw_only=True):
     push: Subscription | None = None
 
     def wants(self, notification: Notification) -> bool:
-        """Return whether it learns of this. What concerns no project or agent passes every filter by them."""
+        """Return whether it gets a notification. One without a project or agent passes the filters for these."""
         if notification.kind == "test":
             return True
         if notification.kind not in self.events or (
@@ -258,6 +259,7 @@ def _ntfy(table: ConfigTable, common: Mapping[str, Any]) -> Recipient:
         topic=topic,
         secret=token,
         answers=answers,
+        # With the suffix it has the 64 characters that ntfy allows.
         reply_topic=reply or f"{topic[:56]}-replies",
         reply_token=_secret(table, "reply_token"),
     )
@@ -367,6 +369,7 @@ def _secret(table: ConfigTable, key: str) -> str | None:
 def _content(path: Path) -> str:
     try:
         with path.open("rb") as file:
+            # Checked on the open file, which cannot be exchanged in between.
             if os.name == "posix" and os.fstat(file.fileno()).st_mode & 0o077:
                 raise ValueError(f"a file that only you can read (chmod 600 {path})")
             return file.read(_SECRET_BYTES).decode("ascii", "replace")

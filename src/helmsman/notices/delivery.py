@@ -52,7 +52,7 @@ def sender_of(recipient: Recipient, codes: NoticeStore, state_dir: Path) -> Send
 log = logging.getLogger(__name__)
 
 _PAUSES: Final = (5.0, 15.0, 60.0, 300.0, 900.0, 1800.0, 3600.0)
-"""Between two attempts. After the last of them it has failed."""
+"""Seconds between attempts. After the last one the delivery has failed."""
 _LOOK_SECONDS: Final = 30.0
 """Seconds between checks of the clock, because the system does not report that it slept."""
 _TROUBLE_SECONDS, _LONGEST_TROUBLE_SECONDS = 10.0, 640.0
@@ -79,7 +79,7 @@ class DeliveryLoop:
         self._sleep = sleep
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Send deliveries until cancelled."""
         is_taken_up, pause = False, _TROUBLE_SECONDS
         while True:
             committed = self._store.next_commit()
@@ -117,7 +117,9 @@ class DeliveryLoop:
         if not self._is_needed(delivery):
             await store.finish(delivery, "dropped", NOT_NEEDED)
             return
+        # Before it counts as being sent: a hub that is killed in here has sent nothing.
         await anyio.to_thread.run_sync(self._sender.prepare)
+        # It may be obsolete by now, or another machine sends it.
         if not await store.begin(delivery):
             return
         delivery = replace(delivery, attempts=delivery.attempts + 1, changed_at=store.clock())
@@ -126,6 +128,7 @@ class DeliveryLoop:
         except ChannelError as error:
             log.warning("notice %s to %s was not sent: %s", delivery.id, self._name, error)
             await self._failed(delivery, error)
+        # The store cannot be written. The loop waits, and then finds the delivery as begun.
         except HelmsmanError:
             raise
         except Exception as error:

@@ -76,6 +76,7 @@ class Device(Value, frozen=True, kw_only=True):
             return False
         if len(raw) != 2 * _COORDINATE_BYTES:
             return False
+        # WebCrypto gives the two numbers of a signature as they are. The library expects them in DER.
         halves = (int.from_bytes(raw[at : at + _COORDINATE_BYTES], "big") for at in (0, _COORDINATE_BYTES))
         try:
             _public_key(self.key).verify(encode_dss_signature(*halves), content.encode(), ec.ECDSA(hashes.SHA256()))
@@ -134,6 +135,7 @@ class DeviceBook:
 
     def see(self, device: Device) -> None:
         """Record that a device has logged in."""
+        # A login must not write to the disk each time.
         if self._clock() - device.seen_at >= _SEEN_EVERY:
             self._replace(replace(device, seen_at=self._clock()))
 
@@ -163,6 +165,7 @@ class DeviceBook:
     def _stored(self) -> tuple[Device, ...]:
         try:
             found = self._path.stat()
+            # Each change replaces the file, so it has another inode then.
             version = (found.st_mtime_ns, found.st_ino)
             if self._read is None or self._read[0] != version:
                 self._read = (version, _devices(json.loads(self._path.read_bytes())))

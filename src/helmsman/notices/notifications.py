@@ -100,7 +100,7 @@ def question_notification(question: Question, *, directory: str | None, agent: s
     prompts = question.prompts
     offered = prompts[0].options if len(prompts) == 1 and not prompts[0].secret else ()
     choices = tuple(option for option in offered if option not in (APPROVE_SESSION, APPROVE_ALWAYS))
-    choices = choices if len(choices) <= _MOST_BUTTONS else ()  # some of them would be no choice
+    choices = choices if len(choices) <= _MOST_BUTTONS else ()  # with some of them missing, the user could not choose
     return Notification(
         kind="question",
         about=question_key(question.session_id, question.id),
@@ -150,7 +150,7 @@ def task_notification(task: Task, who: str, *, about: str, is_scheduled: bool) -
     words = [task.instruction[:_INSTRUCTION_CHARS]]
     if task.status == "completed":
         title = f"{who} is done"
-        words.append((task.result or "")[: 2 * TEXT_CHARS])  # it may be a book, and has no secrets in it by now
+        words.append((task.result or "")[: 2 * TEXT_CHARS])  # it may be very long; its secrets are redacted already
     else:
         title = "A scheduled run has failed" if is_scheduled else f"{who} has failed"
         words.append(str((task.error or {}).get("message", "")) or task.note or "Its outcome is unknown.")
@@ -192,7 +192,7 @@ def _agent_of(schedule: Schedule) -> str | None:
 
 
 def proposal_notification(schedule: Schedule, *, about: str) -> Notification:
-    """Notification of a schedule that the model of an MCP client has proposed, and that a person has to confirm."""
+    """Return the notification of a schedule that a client's model has proposed, and that a person has to confirm."""
     request = TurnRequest.unpacked(schedule.spec)
     sandbox = None if request is None else sandbox_word(request.options.writes)
     what = f"{schedule.when}, in {schedule.directory}" + (f", sandbox {sandbox}" if sandbox else "")
@@ -209,7 +209,7 @@ def proposal_notification(schedule: Schedule, *, about: str) -> Notification:
 
 
 def rule_notification(rule: ListedRule) -> Notification:
-    """Notification of a rule that the model of an MCP client has proposed, and that a person has to confirm."""
+    """Return the notification of a rule that a client's model has proposed, and that a person has to confirm."""
     confirm = f"It decides nothing until you confirm it: helmsman config rules confirm {rule.id}"
     words = (f"{rule.rule.proposed_by} proposes a rule:", rule.rule.describe(), confirm)
     directory = rule.rule.directory

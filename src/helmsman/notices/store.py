@@ -108,6 +108,7 @@ class NoticeStore:
             connection.execute("DELETE FROM notices_due WHERE about = ?", (notification.about,))
             known = connection.execute("SELECT id FROM notices WHERE about = ?", (notification.about,)).fetchone()
             if known is not None:
+                # Only those that were never tried: any other may have arrived.
                 connection.execute(
                     "UPDATE notice_deliveries SET status = 'pending', next_at = ?, changed_at = ?, note = NULL "
                     "WHERE notice = ? AND status = 'dropped' AND attempts = 0 AND note = ?",
@@ -228,6 +229,7 @@ class NoticeStore:
     async def _change(self, delivery: Delivery, expected: str | None, **values: Any) -> bool:
         values["changed_at"] = microseconds(self.clock())
         sql = f"UPDATE notice_deliveries SET {', '.join(f'{name} = ?' for name in values)} "
+        # Another machine, or the end of its subject, may have changed it meanwhile.
         sql += "WHERE notice = ? AND recipient = ?" + ("" if expected is None else f" AND status = '{expected}'")
 
         def work(connection: StoreConnection) -> bool:

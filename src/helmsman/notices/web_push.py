@@ -45,6 +45,7 @@ _SERVICES: Final = (
 """Push services of the browsers. The address comes from a client, and the hub must not send requests elsewhere."""
 _KEY_FILE: Final = "web-push-key.pem"
 _SUBJECT: Final = "mailto:helmsman@example.org"
+# RFC 8292 allows at most 24 hours.
 _TOKEN_SECONDS: Final = 12 * 3600
 _TTL_SECONDS: Final = 24 * 3600
 _RECORD_BYTES: Final = 4096
@@ -74,6 +75,7 @@ def subscription(endpoint: str, public_key: str, auth: str, *, approves: bool, s
     except ValueError:
         raise InvalidInput("This is not the address of a push service.", parameter="endpoint") from None
     host = parts.hostname or ""
+    # A leading dot stands for all hosts below the domain.
     known = any(host == one or (one.startswith(".") and host.endswith(one)) for one in (*_SERVICES, *allowed))
     is_private = parts.scheme == "https" or (is_loopback(host) and host in allowed)
     if not known or not is_private or parts.username is not None:
@@ -120,6 +122,7 @@ class WebPush(Sender):
             "Content-Type": "application/octet-stream",
             "TTL": str(_TTL_SECONDS),
             "Urgency": "high" if notification.question_id is not None else "normal",
+            # A later message about the same replaces one that waits. RFC 8030 allows 32 characters, which are 24 bytes.
             "Topic": _base64(hashlib.sha256(notification.about.encode()).digest()[:24]),
             "Authorization": authorization(self._state_dir, self._to.endpoint),
         }
@@ -173,6 +176,7 @@ def encrypted(content: bytes, to: Subscription) -> bytes:
     secret = _derived(own.exchange(ec.ECDH(), theirs), _bytes(to.auth), info, 32)
     key = _derived(secret, salt, b"Content-Encoding: aes128gcm\0", 16)
     nonce = _derived(secret, salt, b"Content-Encoding: nonce\0", 12)
+    # The last byte marks the last record (RFC 8188).
     record = AESGCM(key).encrypt(nonce, content + b"\x02", None)
     return salt + _RECORD_BYTES.to_bytes(4, "big") + bytes([len(point)]) + point + record
 
@@ -221,6 +225,7 @@ def _base64(content: bytes) -> str:
 def _bytes(text: str) -> bytes:
     """Decode base64 for URLs. Return nothing if it is something else."""
     try:
+        # Browsers leave the padding out.
         return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except ValueError:
         return b""

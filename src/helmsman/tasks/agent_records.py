@@ -126,6 +126,7 @@ class AgentRecords:
         agent, engine = self._agents.get(task.agent), task.engine
         engine_alive: bool | None = None
         if agent is not None and engine is not None:
+            # The engine belongs to the home of one client, and the task does not say of which.
             engine_alive = any(agent.engine_is_alive(settings, engine) for settings, _ in tuple(self._homes.values()))
         return TaskEvidence(self._own_turn(task, siblings), engine_alive)
 
@@ -138,6 +139,7 @@ class AgentRecords:
         earlier = [other for other in others if _asked(other) < begin]
         if task.status == "pending" and earlier:
             return None  # a session's later tasks record their start before they begin
+        # The turns of a session follow each other, so this one began after those of earlier tasks had ended.
         ends = [other.completed_at for other in earlier if other.completed_at is not None]
         skew = CLOCK_SKEW if task.asked_at is None else _ROUNDING
         turn = self._turn(task.session_id, task.turn_id, max([begin - skew, *ends]))

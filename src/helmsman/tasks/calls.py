@@ -104,6 +104,7 @@ class CallLog:
                 result = failed(error)
             await self.answer(call, stored(result))
         except Exception:
+            # A refused call did nothing, so it may be repeated.
             await self.answer(call, None)
             raise
         else:
@@ -158,6 +159,7 @@ class CallLog:
         try:
             return await self._writer.registry(lambda registry: registry.database.write(work))
         except BaseException:
+            # Or the next call with this key would wait for ever.
             self._ended(call)
             raise
 
@@ -203,6 +205,7 @@ class CallLog:
         """
 
         def work(connection: StoreConnection) -> None:
+            # Clients on other machines have no process here. They are forgotten after a time.
             pipes = connection.execute("SELECT DISTINCT pipe, pid, started FROM calls WHERE pid != 0").fetchall()
             gone = [(row["pipe"],) for row in pipes if not Process(row["pid"], row["started"]).is_alive()]
             connection.executemany("DELETE FROM calls WHERE pipe = ?", gone)

@@ -64,6 +64,7 @@ def draft_task(
         model=options.model,
         of_job=origin.of_job,
         handed_over_from=origin.handed_over_from,
+        # Tools are functions of a connected program, and no later process has them.
         stored_options=pack(without_secrets(replace(options, tools=()))),
         policy=policy,
         max_cost_usd=request.max_cost_usd,

@@ -57,6 +57,7 @@ _STATES: Final[tuple[tuple[str | None, TaskStatus, McpTaskStatus], ...]] = (
 """Mapping between the states of a session, a task and an MCP task."""
 
 _TASK_STATUS: Final = {session: task for session, task, _ in _STATES if session is not None}
+# Reversed, so that of two rows with the same task status the first counts.
 _MCP_STATUS: Final = {task: mcp for session, task, mcp in reversed(_STATES)}
 
 
@@ -322,7 +323,7 @@ class TaskChanges(TypedDict, total=False):
 
 
 def merged_changes(before: TaskChanges, then: TaskChanges) -> TaskChanges:
-    """Both changes as one."""
+    """Merge two changes of a task into one."""
     merged: TaskChanges = {**before, **then}
     if "granted" in before and "granted" in then:
         merged["granted"] = {**before["granted"], **then["granted"]}
@@ -378,6 +379,7 @@ _LOOKED_AT: Final = 2000
 """Characters of the prompt that an alias is made from. A prompt may be very long."""
 
 _WORD: Final = re.compile(r"[a-z0-9]{2,}")
+# Ids and hashes tell a person nothing.
 _ID: Final = re.compile(r"\bt-(?:local|cloud|fleet)-[0-9a-f]+|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _HASH: Final = re.compile(r"(?=[a-f]*[0-9])[0-9a-f]{6,}")
 _FILLERS: Final = frozenset(
@@ -421,6 +423,7 @@ def make_alias(instruction: str, is_taken: Callable[[str], bool], last: dict[str
 def alias_stem(instruction: str) -> str:
     """Return the common prefix of all aliases for this instruction."""
     plain = unicodedata.normalize("NFKD", instruction[:_LOOKED_AT]).lower()
+    # Without apostrophes, so that `don't` stays one word.
     plain = "".join(letter for letter in plain if not unicodedata.combining(letter) and letter not in "'’")
     telling = (word for word in _WORD.findall(_ID.sub(" ", plain)) if _is_telling(word))
     words = list(dropwhile(lambda word: word[0].isdigit(), telling))

@@ -40,6 +40,7 @@ class RanCommand(Value, frozen=True, kw_only=True):
 class TestCount(Value, frozen=True, kw_only=True):
     """Result of the last test run of a turn."""
 
+    # Keeps pytest from collecting the class.
     __test__ = False
     passed: int
     failed: int

@@ -49,7 +49,7 @@ class Price:
         return (fresh * self.input + cached * self.cached_input + usage.output_tokens * self.output) / _MILLION
 
 
-# Taken on 2026-11-15 from OpenAI's pages on its models and its rate card for Codex, or who repeats them.
+# Taken on 2026-11-15 from OpenAI's pages on its models and its rate card for Codex, or from pages that repeat them.
 PUBLISHED: Final[Mapping[str, Price]] = {
     "codex-mini-latest": Price(1.50, 0.375, 6.00),
     "gpt-5": Price(1.25, 0.125, 10.00),
@@ -77,7 +77,7 @@ PUBLISHED: Final[Mapping[str, Price]] = {
     "gpt-5.4-nano": Price(0.20, 0.02, 1.25),
     "gpt-6-astra": Price(10.00, 1.00, 50.00),
     "gpt-6-luna": Price(0.10, 0.01, 0.50),
-    # Anthropic, taken on 2026-11-16 from its page on prices, or who repeats it.
+    # Anthropic, taken on 2026-11-16 from its page on prices, or from pages that repeat it.
     "claude-fable-5": Price(10.00, 1.00, 50.00),
     "claude-fable-5-1": Price(10.00, 0.25, 50.00),
     "claude-haiku-4-5": Price(1.00, 0.10, 5.00),

@@ -57,7 +57,7 @@ _MOST: Final = 2**62
 """Large limit that SQLite accepts."""
 
 _TOLD_ENDS: Final = ("completed", "failed", "unknown")
-"""Ends that a notification is sent of."""
+"""Statuses for which a notification is sent."""
 _COMPACT_EVERY: Final = 3600.0
 _COMPACT_MORE_AFTER: Final = 1.0
 
@@ -120,7 +120,7 @@ class Registry:
         self._last_numbers: dict[str, int] = {}
 
     def close(self) -> None:
-        """Let go of the file. A later call opens it again."""
+        """Close the store. A later call opens it again."""
         self.database.close()
 
     # --- writing -----------------------------------------------------------------------------------------------------
@@ -158,6 +158,7 @@ class Registry:
                 same = _one(connection.execute("SELECT * FROM tasks WHERE idempotency_key = ?", (key,)))
                 if same is not None and _is_kept(same, now):
                     return same, False
+                # The task that had the key has expired.
                 connection.execute("UPDATE tasks SET idempotency_key = NULL WHERE idempotency_key = ?", (key,))
             alias = make_alias(values["instruction"], lambda name: _is_in_use(connection, name), self._last_numbers)
             new = Task(**values, alias=alias, created_at=now, updated_at=now)
@@ -206,6 +207,7 @@ class Registry:
             *(_keeping(task_id, outcome) for task_id, outcome in batch.outcomes.items()),
         ]
         if batch.events:
+            # Outside of the transaction, since redaction takes longer than the writing.
             clean_events = {one: [event.redacted() for event in new] for one, new in batch.events.items()}
             steps.append(partial(append, events=clean_events))
         if batch.seen:
@@ -238,6 +240,7 @@ class Registry:
                 return task
             new = changed(task, cleaned, now, self._retention)
             if new is not task:
+                # Only what has changed: a result may be large.
                 columns = {name: value for name, value in columns_of(new, row).items() if value != row[name]}
                 connection.execute(
                     f"UPDATE tasks SET {', '.join(f'{name} = ?' for name in columns)} WHERE id = ?",
@@ -380,6 +383,7 @@ class Registry:
         where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
         values = [value for condition in conditions.values() for value in condition]
         sql = f"SELECT * FROM tasks {where} ORDER BY number DESC LIMIT ?"
+        # One more than the page, to see whether there is another.
         most = min(limit, _MOST) + 1
         rows = self.database.read(lambda connection: connection.execute(sql, (*values, most)).fetchall())
         page = tuple(task_of(row) for row in rows[:limit])
@@ -487,6 +491,7 @@ def _enter_notices(connection: StoreConnection, before: Task, now: Task) -> None
 def _keeping(task_id: str, outcome: TaskOutcome) -> Callable[[StoreConnection], object]:
     content = encodable(json.dumps(to_keep(outcome)))
     sql = (
+        # A late outcome must not bring back a result that has expired.
         "INSERT INTO outcomes SELECT id, ? FROM tasks WHERE id = ? AND result_compacted = 0 "
         "ON CONFLICT (task_id) DO UPDATE SET content = excluded.content"
     )
@@ -504,11 +509,13 @@ def _one(cursor: Cursor) -> Task | None:
 
 
 def _is_in_use(connection: StoreConnection, alias: str) -> bool:
+    # An alias is free again when the result of its task has expired.
     known = connection.execute("SELECT 1 FROM tasks WHERE alias = ? AND result_compacted = 0 LIMIT 1", (alias,))
     return known.fetchone() is not None
 
 
 def _read_cursor(cursor: str) -> int:
+    # More digits would not fit into a 64-bit integer.
     if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
         raise InvalidInput(f"{cursor!r:.100} is not a cursor of this list. Use nextCursor of the page before, or none.")
     return int(cursor)

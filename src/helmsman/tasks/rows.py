@@ -34,6 +34,7 @@ _LIMITS: Final = {
 }
 _JSON_LIMIT: Final = 100_000
 _DIGEST: Final = "sha256:"
+# A secret at the cut is recognised only if all of it is looked at.
 _LONGEST_SECRET: Final = 8192
 
 _PLAIN: Final = (
@@ -134,10 +135,12 @@ def task_of(row: Any) -> Task:
     """Return the task in a row."""
     columns = {_NAMES[name]: row[name] for name in _PLAIN}
     columns["resultCompacted"] = bool(row["result_compacted"])
+    # A later version may have written another one.
     columns["status"] = row["status"] if row["status"] in get_args(TaskStatus) else "unknown"
     columns["origin"] = row["origin"] if row["origin"] in get_args(TaskOrigin) else "local"
     for name in _TIMES:
         columns[_NAMES[name]] = None if row[name] is None else from_microseconds(row[name])
     usages = {_NAMES[name]: json_object(row[name]) for name in _USAGES if row[name] is not None}
     content = {**(json_object(row["body"]) or {}), **(json_object(row["expiring"]) or {}), **usages}
+    # Damaged content must not hide the task.
     return unpack_if_valid({**content, **columns}, Task) or unpack({"instruction": "", **columns}, Task)

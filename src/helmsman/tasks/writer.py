@@ -70,7 +70,7 @@ log = logging.getLogger(__name__)
 _INTERVAL: Final = 0.5
 """Seconds for which non-urgent changes wait, to be written in one batch."""
 _AGAIN_SECONDS: Final = 5.0
-"""Until what could not be written is tried again, if nothing else is to be written before."""
+"""Pause before failed changes are written again, if nothing else is written earlier."""
 _STOPPED: Final = "It was stopped when its server ended."
 _MOST_KEPT: Final = 1000
 """Maximum number of tasks with unwritten changes kept while the registry cannot be written, besides running ones."""
@@ -180,6 +180,7 @@ class TaskWriter:
         self._is_hubs = fence is not None
         self.me = None if self._is_hubs else Process.me()
         self._agent_records = agent_records
+        # The store has one connection. More threads would only wait for it.
         self._one_at_a_time = anyio.CapacityLimiter(1)
         self._running: dict[str, RunningTask] = {}
         self._not_begun: set[str] = set()
@@ -301,6 +302,7 @@ class TaskWriter:
         """
         if not self._is_hubs or not task.is_waiting or self.has(task.id):
             return False
+        # Before the first wait, so that no other caller claims it as well.
         self._not_begun.add(task.id)
         is_ours = False
         try:
@@ -329,7 +331,7 @@ class TaskWriter:
         return not self.has(task.id) and task.has_living_owner
 
     def who_runs(self, task: Task) -> str:
-        """Why nothing but looking can be done here with the turn that a task is."""
+        """Return a sentence that says which process runs the turn of a task, and what can be done here."""
         if not self.is_elsewhere(task):
             return "No process follows this turn right now. Look again in a moment."
         who = task.runner.capitalize()
@@ -347,6 +349,7 @@ class TaskWriter:
             return task.session_id is None and task.is_running and (self.has(task.id) or self.is_elsewhere(task))
 
         with anyio.move_on_after(_START_SECONDS):
+            # Another process may be starting it, and only the store shows when it has.
             while is_starting():
                 await anyio.sleep(_START_POLL)
                 known = await self.registry(partial(Registry.get, task_id=task.id))
@@ -368,19 +371,19 @@ class TaskWriter:
         if task.session_id is not None or task.is_waiting or opened is None:
             return task
         if task.engine is None and await self._agent_records.find(opened) is None:
-            return task  # it came to nothing
+            return task  # the session was never created
         status: TaskStatus = "working" if task.is_running else task.status
         return await self.conclude(task, {"session_id": opened, "status": status})
 
     async def conclude(self, task: Task, changes: TaskChanges) -> Task:
-        """Write what became of a task, and return it. If another process has updated it in between, that update wins."""
+        """Write the outcome of a task, and return it. If another process has updated it in between, that update wins."""
         concluded = changed(task, changes, datetime.now(UTC), self._retention)
         if task.is_hubs and not self._is_hubs:
             return concluded  # for a hub to write down
         try:
             told = await self.registry(lambda registry: registry.update(task.id, if_revision=task.revision, **changes))
         except RegistryUnavailable as error:
-            log.warning("what became of task %s is not written down: %s", task.id, error)
+            log.warning("the outcome of task %s is not stored: %s", task.id, error)
             return concluded
         return told or concluded
 
@@ -401,6 +404,7 @@ class TaskWriter:
             RegistryUnavailable: A hub cannot write them. It must not run the task, or the next hub would run it again.
         """
         await self.write()
+        # Changes that are still in the batch could not be written.
         if self._is_hubs and "engine" in self._batch.changes.get(task_id, ()):
             raise RegistryUnavailable(
                 f"No record can be written of task {task_id}, so it was not started. Free some disk space, then try again."
@@ -452,6 +456,7 @@ class TaskWriter:
     def fail(self, task_id: str, error: HelmsmanError) -> None:
         """Mark a task as failed before its turn began."""
         self.no_longer_starts(task_id)
+        # The key is free again, so that the same request can be tried anew.
         self.update(task_id, {"status": "failed", "error": error.as_dict(), "idempotency_key": None})
 
     def cancel(self, task_id: str, note: str) -> None:
@@ -542,6 +547,7 @@ class TaskWriter:
             return
         if isinstance(event, TurnEnded | EngineGone) and not session.state.has_turn:
             del self._running[session.id]
+            # The session has counted here only what came after the takeover.
             if running.taken_over is not None:
                 besides = running.taken_over.used_before + session.state.sub_agents_usage
                 self._uncounted[running.id] = session.id, session.state.turn_id, besides
@@ -561,6 +567,7 @@ class TaskWriter:
             "last_event_at": datetime.now(UTC),
             "input_required": bool(session.state.questions),
         }
+        # What an earlier process counted is known at the end, from the agent's record.
         if running.taken_over is None:
             changes["usage"] = running.spent
         is_urgent = isinstance(event, QuestionAsked | QuestionClosed)
@@ -600,6 +607,7 @@ class TaskWriter:
     async def run(self) -> None:
         """Write changes as they come, until cancelled."""
         while True:
+            # Changes that are here at this point could not be written.
             with anyio.move_on_after(_AGAIN_SECONDS if self._batch.changes else None):
                 await self._wake.wait()
             with anyio.move_on_after(_INTERVAL):
@@ -620,6 +628,7 @@ class TaskWriter:
                 return
             batch, self._batch = self._batch, Batch()
             self._being_written = batch.events
+            # Once for each write and not for each event, since it reads the whole output of commands.
             for running in self._running.values():
                 if running.id in batch.changes:
                     batch.changes[running.id]["progress"] = running.progress()
@@ -678,7 +687,7 @@ class TaskWriter:
         try:
             running = await self.registry(lambda registry: registry.running())
         except RegistryUnavailable as error:
-            log.warning("what becomes of the running tasks is not known: %s", error)
+            log.warning("the running tasks are not known: %s", error)
             return ()
         return [task for task in running if self.has(task.id)]
 
