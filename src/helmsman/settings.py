@@ -256,6 +256,7 @@ class Settings(SecretValue, frozen=True, kw_only=True):
     detach: bool
     expose_primitives: bool
     require_confirmation: bool = False
+    oauth: bool = False
     otel: bool = False
     claude_path: Path | None = None
     claude_home: Path = Path()
@@ -708,6 +709,13 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
         "variables with secrets that agents in Codex's sandbox get, separated by commas, such as GH_TOKEN or NPM_* (in the "
         "file: a list)",
         variable_names,
+        only_yours,
+    ),
+    "oauth": _Setting(
+        "HELMSMAN_OAUTH",
+        False,
+        "MCP clients over HTTP may ask the user for access by OAuth, on a page behind the dashboard's login",
+        switch,
         only_yours,
     ),
     "otel": _Setting(

@@ -23,6 +23,7 @@ from anyio.abc import SocketStream
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
 
 from helmsman.httpd import guard
 from helmsman.httpd import limits as http_limits
@@ -452,7 +453,7 @@ def refusal(**headers: str) -> str | None:
     client = Guard(nobody, token=TOKEN, answers_to=HttpOptions().answers_to, logins=Logins(secure=False))
     scope = {"type": "http", "path": "/mcp", "method": "POST", "scheme": "http"}
     answer = client.verdict(scope, Headers({name.replace("_", "-"): value for name, value in headers.items()}))
-    return None if isinstance(answer, str) else bytes(answer.body).decode()
+    return bytes(answer.body).decode() if isinstance(answer, JSONResponse) else None
 
 
 def test_the_token_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:

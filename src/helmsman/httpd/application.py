@@ -20,7 +20,9 @@ from helmsman.httpd.public import public_routes
 from helmsman.mcp.server import build_server
 from helmsman.tasks.calls import CallLog
 from helmsman.web.api import api_routes
+from helmsman.web.grants import GrantBook
 from helmsman.web.login import Logins
+from helmsman.web.oauth import OAuth
 from helmsman.web.proof import Challenges
 from helmsman.web.static_files import static_file
 
@@ -40,7 +42,13 @@ class Front:
     """MCP and the dashboard on one Helmsman. The lifespan of MCP is entered by `opened`, or by a server."""
 
     def __init__(
-        self, helm: HelmsmanService, token: str, *, epoch: int | None = None, logins: Logins | None = None
+        self,
+        helm: HelmsmanService,
+        token: str,
+        *,
+        epoch: int | None = None,
+        logins: Logins | None = None,
+        oauth: OAuth | None = None,
     ) -> None:
         events = RecentEvents(epoch or time.time_ns())
         self._app = build_server(helm).streamable_http_app(
@@ -51,6 +59,7 @@ class Front:
             transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
             custom_starlette_routes=[
                 *public_routes(helm),
+                *(() if oauth is None else oauth.routes()),
                 *api_routes(helm, logins or Logins(secure=False), Challenges(token)),
                 Route("/{path:path}", static_file, methods=["GET"]),
             ],
@@ -80,6 +89,7 @@ def build_app(
     async def service() -> AsyncIterator[HelmsmanService]:
         yield helm
 
+    oauth = OAuth(GrantBook(helm.settings.state_dir), mcp_path=MCP_PATH) if helm.settings.oauth else None
     api = api_app(service, helm.task_writer, calls or CallLog(helm.task_writer))
-    front = Front(helm, token, epoch=epoch, logins=logins)
-    return Guard(Application(api, front), token=token, answers_to=options.answers_to, logins=logins)
+    front = Front(helm, token, epoch=epoch, logins=logins, oauth=oauth)
+    return Guard(Application(api, front), token=token, answers_to=options.answers_to, logins=logins, oauth=oauth)

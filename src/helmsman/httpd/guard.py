@@ -3,7 +3,8 @@
 Host and Origin are checked first, so that no web page in the user's browser can try tokens (DNS rebinding, cross-site
 requests). Then a request is a member's, by the bearer token or the dashboard's cookie, or a stranger's. A stranger may fetch
 the files of the page and use the login paths, which are listed one by one. A stranger's request is small, and each
-connection serves one.
+connection serves one. Where OAuth is on, a program to which the user has granted access may use `/mcp` and nothing else,
+for as long as the grant holds.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from hmac import compare_digest
 from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import urlsplit
 
+import anyio
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 
@@ -19,6 +21,7 @@ from helmsman.httpd.limits import admitted
 from helmsman.httpd.listening import MCP_PATH
 from helmsman.httpd.public import OPEN_PATHS
 from helmsman.web.devices import DEVICE_LOGIN_PATH
+from helmsman.web.grants import Grant
 from helmsman.web.json_http import STRANGERS_BODY, STRANGERS_BODY_BYTES
 from helmsman.web.login import is_from_page, is_same_site
 from helmsman.web.proof import CODE_PATH, PROOF_PATH
@@ -30,13 +33,20 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from helmsman.web.login import Logins
+    from helmsman.web.oauth import OAuth
 
 LOGIN_PATH: Final = "/api/login"
 _OPEN_POSTS: Final = frozenset({LOGIN_PATH, DEVICE_LOGIN_PATH, PROOF_PATH, CODE_PATH})
-_OAUTH_PATHS: Final = frozenset({"/authorize", "/register", "/token"})  # clients try these paths without metadata
-_NO_OAUTH: Final = "This server has no OAuth. Send the token of the state directory as a bearer token."
+_OAUTH_PATHS: Final = frozenset(
+    {"/authorize", "/register", "/revoke", "/token"}
+)  # clients try these paths without metadata
+_NO_OAUTH: Final = (
+    "There is no OAuth here. Send the token of the state directory as a bearer token, or set HELMSMAN_OAUTH."
+)
 _READS: Final = frozenset({"GET", "HEAD"})
 _DISCARDED_BYTES: Final = 256 * 1024
+_GRANT_SECONDS: Final = 2.0
+"""Seconds between looks whether the grant of a long response still holds."""
 
 _Caller = Literal["member", "stranger"]
 
@@ -44,8 +54,17 @@ _Caller = Literal["member", "stranger"]
 class Guard:
     """Passes a request on if its Host and Origin are allowed and its path is open to the caller."""
 
-    def __init__(self, app: ASGIApp, *, token: str, answers_to: Callable[[str | None], bool], logins: Logins) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        token: str,
+        answers_to: Callable[[str | None], bool],
+        logins: Logins,
+        oauth: OAuth | None = None,
+    ) -> None:
         self._app = app
+        self._oauth = oauth
         self._token = token.encode()
         self._answers_to = answers_to
         self._logins = logins
@@ -61,18 +80,43 @@ class Guard:
         if scope["path"] == f"{MCP_PATH}/":
             scope = {**scope, "path": MCP_PATH}
         verdict = self.verdict(scope, Headers(scope=scope))
-        if verdict == "member" and not admitted(scope):
+        if (verdict == "member" or isinstance(verdict, Grant)) and not admitted(scope):
             verdict = refused(
                 503, "too_many_connections", "Too many clients are connected. Close some, then try again."
             )
         if verdict == "member":
             await self._app(scope, receive, send)
+        elif isinstance(verdict, Grant):
+            await self._while_it_holds(verdict, scope, receive, send)
         elif verdict == "stranger":
             await _answered_and_closed(self._app, {**scope, STRANGERS_BODY: True}, receive, send)
         else:
             await _answered_and_closed(verdict, scope, receive, send)
 
-    def verdict(self, scope: Scope, headers: Headers) -> _Caller | JSONResponse:
+    async def _while_it_holds(self, grant: Grant, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a program until the user takes its access back."""
+        oauth, started, finished = self._oauth, False, False
+
+        async def send_on(message: Message) -> None:
+            nonlocal started, finished
+            started = True
+            finished = message["type"] == "http.response.body" and not message.get("more_body", False)
+            await send(message)
+
+        async def look(serving: anyio.CancelScope) -> None:
+            while True:
+                if oauth is None or not oauth.grants.holds(grant.id):
+                    serving.cancel()
+                await anyio.sleep(_GRANT_SECONDS)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(look, tasks.cancel_scope)
+            await self._app(scope, receive, send_on)
+            tasks.cancel_scope.cancel()
+        if started and not finished:
+            await send({"type": "http.response.body", "body": b""})
+
+    def verdict(self, scope: Scope, headers: Headers) -> _Caller | Grant | JSONResponse:
         """Return the type of caller if the request may pass, otherwise the refusal."""
         path: str = scope["path"]
         if not is_plain(path):
@@ -86,11 +130,13 @@ class Guard:
         origin = headers.get("origin")
         if origin is not None and not self._answers_to(host_name(origin)):
             return refused(403, "wrong_origin", "Web pages of other sites may not use this server.")
+        is_read = scope["method"] in _READS
         if is_oauth(path):
-            return _no_oauth()
+            return self._oauth_verdict(scope, headers)
         if self._has_token(headers):
             return "member"
-        is_read = scope["method"] in _READS
+        if (grant := self._grant(scope, headers)) is not None:
+            return grant
         if is_read and path in OPEN_PATHS:
             return "stranger"
         if is_read and path in self._page:
@@ -98,12 +144,39 @@ class Guard:
         if scope["method"] == "POST" and path in _OPEN_POSTS:
             return _stranger_who_writes(headers) if is_from_page(scope, headers) else _cross_site()
         if not path.startswith("/api/") or not self._logins.knows(scope, headers):
-            return refused(
-                401, "wrong_token", "Log in first, or send the token of the state directory as a bearer token."
-            )
+            return self._not_logged_in(scope, headers)
         if not is_same_site(headers) or not (is_read or is_from_page(scope, headers)):
             return _cross_site()
         return "member"
+
+    def _oauth_verdict(self, scope: Scope, headers: Headers) -> _Caller | JSONResponse:
+        path, method = scope["path"], scope["method"]
+        if not self._has_oauth(scope, headers) or self._oauth is None or not self._oauth.is_open(method, path):
+            return _no_oauth()
+        if method == "POST":
+            return _stranger_who_writes(headers)
+        return "stranger" if method in _READS else _no_oauth()
+
+    def _has_oauth(self, scope: Scope, headers: Headers) -> bool:
+        return self._oauth is not None and self._oauth.serves(scope, host_name(f"//{headers.get('host', '')}"))
+
+    def _grant(self, scope: Scope, headers: Headers) -> Grant | None:
+        """Return the grant of the program that asks, if it has one for this."""
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        if self._oauth is None or scheme.lower() != "bearer" or not self._has_oauth(scope, headers):
+            return None
+        return self._oauth.grant_of(scope, headers.get("host", ""), given.strip())
+
+    def _not_logged_in(self, scope: Scope, headers: Headers) -> JSONResponse:
+        refusal = refused(
+            401, "wrong_token", "Log in first, or send the token of the state directory as a bearer token."
+        )
+        if self._oauth is not None and scope["path"] == MCP_PATH and self._has_oauth(scope, headers):
+            has_token = "authorization" in headers
+            refusal.headers["WWW-Authenticate"] = self._oauth.challenge(
+                scope, headers.get("host", ""), has_token=has_token
+            )
+        return refusal
 
     def _has_token(self, headers: Headers) -> bool:
         scheme, _, given = headers.get("authorization", "").partition(" ")

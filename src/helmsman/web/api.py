@@ -28,6 +28,11 @@ otherwise 403 `cross_site`. Not logged in: 401 `wrong_token`.
     GET /api/push           → {key}: for `pushManager.subscribe`; 409 if this browser is not remembered, or without a hub
     POST /api/push          {endpoint, keys: {p256dh, auth}, approves} → {push}: notifications to this device, also while no
                             page is open; without `endpoint` no longer. `approves`: they may have a button for yes
+    GET /api/grants         → {grants: [{id, name, clientId, resource, addedAt, usedAt}]}: programs with access by OAuth
+    POST /api/grants/{id}/revoke {} → {revoked: id}
+    POST /api/oauth/request {query} → {request, name, clientId, clientHost, redirectUri, isLocal, resource}: what
+                            `/authorize` shows of its own query, or {problem, redirect}; 400 invalid_client
+    POST /api/oauth/decision {request, allow} → {redirect}
     POST /api/proof *       {nonce} → {challenge, proof}: the server proves that it has the token (`web/proof.py`)
     POST /api/proof/code *  {nonce, challenge, proof} → as /api/codes, for who has proved the same; 401 wrong_proof
 

@@ -31,10 +31,12 @@ STRANGERS_BODY: Final = "helmsman.strangers_body"
 _NO_STORE: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 _STATUS: Final[Mapping[str, int]] = {
     "invalid_input": 400,
+    "invalid_client": 400,
     "answer_invalid": 400,
     "wrong_code": 401,
     "wrong_proof": 401,
     "device_not_found": 404,
+    "grant_not_found": 404,
     "session_not_found": 404,
     "task_not_found": 404,
     "schedule_not_found": 404,

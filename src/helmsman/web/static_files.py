@@ -65,14 +65,18 @@ def page_paths() -> frozenset[str]:
 
 async def static_file(request: Request) -> Response:
     """Return a file of the page; `/` is its index."""
-    name = request.path_params.get("path") or _INDEX
+    return await page_file(request.path_params.get("path") or _INDEX, request.headers.get("if-none-match", ""))
+
+
+async def page_file(name: str, seen: str = "") -> Response:
+    """Return a file by its name. `seen` lists the versions that the browser has."""
     found = await anyio.to_thread.run_sync(_read, name)
     if found is None:
         return respond_with_error(NotFound("There is nothing at this address. The dashboard is at /."))
     content, media_type = found
     tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
     headers = {**_HEADERS, "ETag": tag}
-    known = {one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")}
+    known = {one.strip().removeprefix("W/") for one in seen.split(",")}
     if tag in known:
         return Response(status_code=304, headers=headers)
     return Response(content, headers={**headers, "Content-Type": media_type})

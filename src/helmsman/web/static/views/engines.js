@@ -24,6 +24,8 @@ export class EnginesView {
     this.server = h("dl", { class: "pairs" });
     this.link = h("p", { class: "device-link", hidden: true });
     this.devices = h("div", { class: "engines devices" });
+    this.grants = h("div", { class: "engines grants" });
+    this.programs = h("section", { hidden: true }, h("h2", {}, "Programs with access"), this.grants);
     this.element = h(
       "div",
       { class: "wide scroller", tabindex: "0", role: "region", "aria-label": "Engines" },
@@ -45,6 +47,7 @@ export class EnginesView {
       this.link,
       h("h2", {}, "Devices"),
       this.devices,
+      this.programs,
     );
     this.refresh = coalesced(() => this.#read().catch(() => {}), 1000);
     const { signal } = this.#closed;
@@ -73,7 +76,7 @@ export class EnginesView {
       if (own && !engines.some((engine) => engine.id === own.id)) cards.unshift(boundEngine(own));
       return cards.length ? cards : [h("p", { class: "empty" }, "No engine runs. The first session starts one.")];
     });
-    await this.#readDevices();
+    await Promise.all([this.#readDevices(), this.#readGrants()]);
     this.element.dataset.ready = "yes";
   }
 
@@ -94,6 +97,26 @@ export class EnginesView {
   async #readDevices() {
     const { devices } = await get("devices").catch(() => ({ devices: [] }));
     redraw(this.devices, devices, () => devices.map((one) => this.#device(one)));
+  }
+
+  /** Programs that the user has granted access over OAuth. There are none where that is off. */
+  async #readGrants() {
+    const { grants } = await get("grants").catch(() => ({ grants: [] }));
+    this.programs.hidden = !grants.length;
+    redraw(this.grants, grants, () => grants.map((one) => this.#grant(one)));
+  }
+
+  #grant({ id, name, clientId, resource, addedAt, usedAt }) {
+    return h(
+      "article",
+      { class: "card", "aria-label": `Program ${name}, added ${dateTime(addedAt)}` },
+      h("h3", {}, h("bdi", {}, name)),
+      h("dl", { class: "pairs" }, ...pair("Described at", clientId), ...pair("Access to", resource), ...pair("Used", timeAgo(usedAt))),
+      actionButton("Take back", { "aria-label": `Take back the access of ${name}` }, async () => {
+        await post(`grants/${encodeURIComponent(id)}/revoke`);
+        await this.#readGrants();
+      }),
+    );
   }
 
   #device({ id, name, address, addedAt, seenAt, isThis, push: isPushed, approves }) {
