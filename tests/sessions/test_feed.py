@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import anyio
 import pytest
 from hypothesis import given
@@ -9,6 +11,8 @@ from hypothesis import strategies as st
 
 from helmsman.model.events import DiffUpdated, Event, ItemDelta, Notice
 from helmsman.sessions.feed import Feed, Page, Reader
+from helmsman.sessions.session import Session, Verbs, first_change
+from helmsman.sessions.state import SessionState
 
 pytestmark = pytest.mark.anyio
 
@@ -125,6 +129,18 @@ async def test_a_waiter_wakes_with_the_next_event() -> None:
             tasks.start_soon(feed.changed)
             await anyio.lowlevel.checkpoint()
             feed.publish(note("x"))
+
+
+async def test_a_change_before_the_waiting_tasks_run_is_not_missed() -> None:
+    sessions = [Session(SessionState(name), Feed(10), cast("Verbs", None)) for name in ("s", "t")]
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(published, sessions[1].feed)  # runs before the tasks that `first_change` starts
+        with anyio.fail_after(10):
+            await first_change(sessions)
+
+
+async def published(feed: Feed) -> None:
+    feed.publish(note("1"))
 
 
 async def test_an_ended_reader_is_forgotten() -> None:

@@ -12,7 +12,6 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol, Self, TypeAlias
 
 import anyio
-import anyio.lowlevel
 
 from helmsman.base.structs import Value, replace
 from helmsman.model.codec import encode
@@ -184,12 +183,15 @@ class Feed:
 
     async def changed(self) -> None:
         """Wait for the next event, or for the end of the feed."""
-        if self.closed:
-            await anyio.lowlevel.checkpoint()
-            return
+        await self.next_change().wait()
+
+    def next_change(self) -> anyio.Event:
+        """Return what is set by the next event, or by the end of the feed."""
         if self._changed is None:
             self._changed = anyio.Event()
-        await self._changed.wait()
+        if self.closed:
+            self._changed.set()
+        return self._changed
 
     def close(self) -> None:
         """Stop publishing and wake all readers. The session itself may continue elsewhere."""

@@ -794,12 +794,16 @@ def repeat_key(event: Event) -> object:
 
 
 async def first_change(sessions: Sequence[Session]) -> None:
-    """Wait until something happens in one of these sessions."""
+    """Wait until something happens in one of these sessions.
 
-    async def wait(session: Session) -> None:
-        await session.feed.changed()
+    Changes count from the call on, not from when the tasks run: the caller has just looked at the sessions.
+    """
+    changes = [session.feed.next_change() for session in sessions]
+
+    async def wait(change: anyio.Event) -> None:
+        await change.wait()
         tasks.cancel_scope.cancel()
 
     async with anyio.create_task_group() as tasks:
-        for session in sessions:
-            tasks.start_soon(wait, session)
+        for change in changes:
+            tasks.start_soon(wait, change)
