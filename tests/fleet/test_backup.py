@@ -14,7 +14,7 @@ import pytest
 from helmsman.fleet.client import FleetClient
 from helmsman.fleet.owned_task import NotOwner, OwnedTask
 from helmsman.fleet.upkeep import requeue_work
-from tests.fleet.conftest import SECONDS, Fleet, drop
+from tests.fleet.conftest import SECONDS, Fleet
 from tests.postgres import Postgres, postgres_programs
 
 pytestmark = pytest.mark.anyio
@@ -80,4 +80,4 @@ async def test_a_restored_fleet_continues_with_the_state_of_the_backup(
                 await OwnedTask(client.database, owned.row).finish({"status": "completed"})
     finally:
         with psycopg.connect(postgres.url(), autocommit=True) as connection:
-            drop(connection, name)
+            connection.execute(psycopg.sql.SQL("drop database {} with (force)").format(psycopg.sql.Identifier(name)))

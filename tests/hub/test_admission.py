@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import anyio
@@ -43,6 +42,7 @@ try:
         connection.settimeout(20)
         connection.connect(address)
         connection.sendall(b"GET /v1/hub HTTP/1.1\\r\\nHost: hub\\r\\nConnection: close\\r\\n\\r\\n")
+        open(folder + "/asked", "w").close()
         said = b""
         while part := connection.recv(65536):
             said += part
@@ -64,43 +64,55 @@ def codex_binary(request: pytest.FixtureRequest) -> Path:
     return found
 
 
-@pytest.mark.parametrize("how", ["double-forked", "supervisor-killed"])
-async def test_a_sandboxed_command_with_network_access_is_refused(
-    place: Place, model: ScriptedModel, git_repo: Path, how: str
-) -> None:
-    (git_repo / "probe.py").write_text(PROBE)
-    probe = [sys.executable, "probe.py", str(place.state_dir / "hub.sock"), str(git_repo)]
+async def probed(client: Client, place: Place, model: ScriptedModel, repo: Path) -> str:
+    """Start a command with network access that has left its agent, and asks the hub once it may. Return its session."""
+    (repo / "probe.py").write_text(PROBE)
+    probe = [sys.executable, "probe.py", str(place.state_dir / "hub.sock"), str(repo)]
     model.on("probe", run(f"{' '.join(probe)} && sleep 100"), say("done"))
+    (repo / "go").touch()
+    await client.list_tools()
+    await anyio.run_process(probe, cwd=repo)
+    assert json.loads(await written(repo / "answer"))["pid"] == place.hub, "we ourselves are served"
+    for name in ("go", "ready", "asked", "answer"):
+        (repo / name).unlink()
+    network = {"sandbox_workspace_write": {"network_access": True}}
+    asked = {"prompt": "probe", "workingDirectory": str(repo), "sandbox": "workspace-write", "config": network}
+    started = await client.call_tool("codex_start", asked)
+    await written(repo / "ready")
+    session_id: str = started.structured_content["sessionId"]
+    return session_id
+
+
+async def test_a_sandboxed_command_with_network_access_is_refused(
+    place: Place, model: ScriptedModel, git_repo: Path
+) -> None:
     async with Client(place.on_stdio()) as client:
+        session_id = await probed(client, place, model, git_repo)
         (git_repo / "go").touch()
-        await client.list_tools()
-        await anyio.run_process(probe, cwd=git_repo)
-        assert json.loads(await written(git_repo / "answer"))["pid"] == place.hub, "we ourselves are served"
-        for name in ("go", "ready", "answer"):
-            (git_repo / name).unlink()
-        network = {"sandbox_workspace_write": {"network_access": True}}
-        asked = {"prompt": "probe", "workingDirectory": str(git_repo), "sandbox": "workspace-write", "config": network}
-        started = await client.call_tool("codex_start", asked)
-        session_id = started.structured_content["sessionId"]
-        await written(git_repo / "ready")
-        if how == "supervisor-killed":
-            (record,) = read_records(place.state_dir)
-            os.kill(record.supervisor.pid, signal.SIGKILL)
-        (git_repo / "go").touch()
-
-        async def is_over() -> bool:
-            """Whether the hub has noticed the loss of the supervisor, and ended the command with its agent."""
-            status = await client.call_tool("codex_status", {"sessionId": session_id})
-            return bool(status.structured_content["status"] != "active")
-
-        answer = await written_unless(git_repo / "answer", is_over)
-        if answer is None:
-            assert how == "supervisor-killed"
-            return
+        answer = await written(git_repo / "answer")
         if answer != "[Errno 2] No such file or directory":  # commands of a newer Codex do not see the hub's socket
             assert json.loads(answer)["code"] == "not_served"
             assert "a process was refused: it runs in a" in (place.state_dir / "hub.log").read_text()
         await client.call_tool("codex_interrupt", {"sessionId": session_id})
+
+
+@pytest.mark.parametrize("codex_binary", ["0.93.0"], indirect=True)
+async def test_a_command_is_refused_though_its_supervisor_was_killed(
+    place: Place, model: ScriptedModel, git_repo: Path
+) -> None:
+    """The hub is stopped until the command has asked: otherwise it might end the command first."""
+    async with Client(place.on_stdio()) as client:
+        await probed(client, place, model, git_repo)
+        (record,) = read_records(place.state_dir)
+        with place.stopped_hub():
+            os.kill(record.supervisor.pid, signal.SIGKILL)
+            (git_repo / "go").touch()
+            await written(git_repo / "asked")
+        with anyio.fail_after(SECONDS):
+            while "a process was refused" not in (place.state_dir / "hub.log").read_text():
+                await anyio.sleep(0.02)
+    if (git_repo / "answer").exists():
+        assert '"pid"' not in (git_repo / "answer").read_text()
 
 
 async def written(path: Path) -> str:
@@ -108,14 +120,6 @@ async def written(path: Path) -> str:
         while not path.exists():
             await anyio.sleep(0.02)
     return path.read_text()
-
-
-async def written_unless(path: Path, is_over: Callable[[], Awaitable[bool]]) -> str | None:
-    """Return the content of a file once it is there; None if its writer has ended without it."""
-    with anyio.fail_after(SECONDS):
-        while not path.exists() and not await is_over():
-            await anyio.sleep(0.02)
-    return path.read_text() if path.exists() else None
 
 
 def connected_from(program: str) -> tuple[socket.socket, subprocess.Popen[bytes]]:

@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.skipif(os.name != "posix", reason="
 LEASE = 2.0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("number", "bound"), [(signal.SIGSTOP, LEASE + 2), (signal.SIGKILL, 1.5)])
 async def test_when_its_holder_hangs_or_dies_it_is_killed_with_all_it_has_started(
     place: Place, model: ScriptedModel, number: signal.Signals, bound: float
