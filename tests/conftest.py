@@ -24,6 +24,7 @@ from mcp.client.session import ClientSession
 from helmsman.agents.codex import binary
 from helmsman.agents.codex.binary import private_copy
 from helmsman.testing import codex_versions
+from helmsman.testing.binaries import versions_around
 from helmsman.testing.hubs import end_hub
 from tests import warm
 from tests.shared_engine import codex_home, helm, model, own_engine, settings, shared_engine  # noqa: F401
@@ -135,11 +136,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _is_for_the_matrix_alone(item: pytest.Item) -> bool:
     """Whether it is one of the older versions that this test is spared: others for each test, so that all are tried."""
     mark, call = item.get_closest_marker("matrix"), getattr(item, "callspec", None)
-    if mark is None or mark.kwargs or call is None or "codex_binary" not in call.params:
+    if mark is None or call is None or "codex_binary" not in call.params:
         return False
     if "matrix" in item.path.parts and not item.path.name.startswith("test_extras"):
         return False
-    older = list(_all_versions().values())[:-1]
+    versions = _all_versions()
+    if "changed_in" in mark.kwargs:
+        versions = versions_around(mark.kwargs["changed_in"], versions)
+    older = list(versions.values())[:-1]
     if call.params["codex_binary"] not in older:
         return False
     first = zlib.crc32(getattr(item, "originalname", item.name).encode())

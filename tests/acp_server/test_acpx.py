@@ -16,7 +16,9 @@ from tests.clients.node import CACHE, NodeClients, node_binary, why_not
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 
-@pytest.mark.parametrize(("switch", "is_made"), [("--approve-all", True), ("--deny-all", False)])
+@pytest.mark.parametrize(
+    ("switch", "is_made"), [pytest.param("--approve-all", True, marks=pytest.mark.rare), ("--deny-all", False)]
+)
 async def test_acpx_prompts_and_decides_on_the_command(
     switch: str, is_made: bool, codex_home: CodexHome, codex_binary: Path, folder: Path, model: ScriptedModel
 ) -> None:

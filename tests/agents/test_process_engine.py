@@ -311,6 +311,7 @@ async def test_a_session_continues_after_a_kill_in_any_state(any_place: Place, s
         assert len(heard.of(EngineGone)) == (state is State.IDLE) or state in (State.RUNNING, State.STOPPING)
 
 
+@pytest.mark.long
 @STATES
 async def test_a_session_continues_under_a_hub_that_takes_it_over_in_any_state(any_place: Place, state: State) -> None:
     async with any_place.hub(1) as engine, anyio.create_task_group() as tasks:

@@ -409,6 +409,7 @@ async def test_a_session_that_another_process_runs_is_busy(
         await session.interrupt()
 
 
+@pytest.mark.long
 @on_its_own_engine
 async def test_a_worktree_that_a_fork_in_another_process_works_in_is_busy(
     settings: Settings, codex_home: CodexHome, scripted: ScriptedModel, git_repo: Path

@@ -33,6 +33,7 @@ async def two_turns(helm: HelmsmanService, place: Path) -> Session:
     return await settled(await session.say("second"))
 
 
+@pytest.mark.long
 async def test_a_rewind_that_fails_or_is_cut_off_in_the_middle_is_whole_in_the_end(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,6 +150,7 @@ async def test_what_is_switched_off_or_outside_the_allowed_roots_is_not_taken_ba
         assert refused.value.details["reason"] == "no_snapshot"
 
 
+@pytest.mark.long
 async def test_what_a_read_only_session_wrote_with_an_approval_is_taken_back_and_is_in_the_way_of_others(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
 ) -> None:
@@ -188,6 +190,7 @@ async def test_what_a_read_only_session_wrote_with_an_approval_is_taken_back_and
         assert [path.name for path in git_repo.glob("*.txt")] == ["a.txt"]
 
 
+@pytest.mark.long
 async def test_only_changes_of_others_that_would_be_lost_are_in_the_way(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
 ) -> None:

@@ -14,6 +14,7 @@ from tests.cli.conftest import Cli
 from tests.tmux import Tmux
 
 
+@pytest.mark.long
 @pytest.mark.anyio
 @pytest.mark.timeout(120)
 async def test_commands_act_here_and_messages_are_seen_until_they_are_read(

@@ -51,6 +51,7 @@ async def test_the_configuration_is_read_as_it_holds_and_with_where_it_comes_fro
     assert (missing.exit_code, missing.stderr) == (ExitCode.FAILED, "Nothing sets no_such_key.\n")
 
 
+@pytest.mark.long
 async def test_a_change_is_shown_agreed_to_and_written_by_codex(cli: Cli, codex_home: CodexHome) -> None:
     codex_home.configure(model_verbosity="low")
     file = codex_home.path / "config.toml"
@@ -166,6 +167,7 @@ async def test_a_login_shows_its_page_and_says_how_it_ended(cli: Cli) -> None:
         assert await program.exit_code() == ExitCode.FAILED
 
 
+@pytest.mark.long
 async def test_a_key_that_codex_does_not_know_is_warned_about(cli: Cli) -> None:
     done = await cli.run("agents", "config", "set", "nonsense=1", "model_verbosity=low", "--yes")
     assert done.stderr.count("Warning: ") == 1

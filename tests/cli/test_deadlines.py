@@ -82,7 +82,7 @@ async def test_a_process_in_the_background_shows_nothing(bare_cli: Cli) -> None:
         terminal.close()
 
 
-@pytest.mark.long
+@pytest.mark.rare
 async def test_a_prompt_that_was_suspended_does_not_stop_the_clock(
     detached_cli: Cli, settings: Settings, codex_home: CodexHome, left_behind: LeaveBehind, git_repo: Path
 ) -> None:
@@ -136,6 +136,7 @@ async def test_status_counts_down_and_an_answer_in_a_shell_is_said_to_be_just_th
     assert audit(detached_cli) == [("command line", None)]
 
 
+@pytest.mark.long
 async def test_unanswered_questions_are_shown_in_watch_status_and_lists(
     detached_cli: Cli, left_behind: LeaveBehind
 ) -> None:

@@ -47,6 +47,7 @@ async def test_it_shows_a_command_a_change_and_an_approval(demo: Cli) -> None:
     assert _left_behind(demo) == []
 
 
+@pytest.mark.long
 async def test_the_approval_is_asked_on_a_terminal(demo: Cli) -> None:
     async with demo.on_terminal("demo") as program:
         await program.shows("deny and stop the turn")
@@ -57,6 +58,7 @@ async def test_the_approval_is_asked_on_a_terminal(demo: Cli) -> None:
     assert _left_behind(demo) == []
 
 
+@pytest.mark.long
 async def test_a_denial_is_respected(demo: Cli) -> None:
     async with demo.on_terminal("demo", columns=140) as program:
         await program.shows("deny and stop the turn")
@@ -86,12 +88,14 @@ async def test_a_denial_of_another_agent_is_respected_whatever_its_reason(demo: 
         assert await program.exit_code() == 0
 
 
+@pytest.mark.rare
 async def test_with_auto_it_answers_itself_on_a_terminal_too(demo: Cli) -> None:
     async with demo.on_terminal("demo", "--auto") as program:
         await program.shows("→ approve (answered by the demo itself, because of --auto)")
         assert await program.exit_code() == 0
 
 
+@pytest.mark.rare
 async def test_it_can_be_interrupted(demo: Cli) -> None:
     async with demo.on_terminal("demo") as program:
         await program.shows("deny and stop the turn")
@@ -137,6 +141,7 @@ async def test_what_it_says_to_try_next_works_as_printed(demo: Cli, cli: Cli, mo
         assert "not logged in" not in shown
 
 
+@pytest.mark.rare
 async def test_it_works_without_git(demo: Cli, tmp_path: Path) -> None:
     programs = tmp_path / "bin"
     programs.mkdir()

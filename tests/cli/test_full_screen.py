@@ -13,6 +13,7 @@ from tests.tmux import Tmux
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 
 
+@pytest.mark.long
 async def test_sessions_are_seen_answered_searched_started_and_joined(
     detached_cli: Cli, left_behind: LeaveBehind, model: ScriptedModel
 ) -> None:

@@ -89,6 +89,7 @@ async def test_without_a_worktree_only_the_files_of_the_session_are_committed(
     assert git(cli.directory, "status", "--porcelain") == "A  mine.txt"
 
 
+@pytest.mark.long
 @pytest.mark.anyio
 async def test_a_pull_request_is_opened_after_one_question_and_followed(
     cli: Cli, model: ScriptedModel, forge: Forge, remote: Path

@@ -106,6 +106,7 @@ async def test_a_single_argument_of_say_is_the_message(cli: Cli, model: Scripted
     assert (missing.exit_code, "Missing argument 'MESSAGE'" in missing.stderr) == (2, True)
 
 
+@pytest.mark.long
 @pytest.mark.anyio
 async def test_the_only_running_session_is_meant_and_several_are_listed_or_picked(
     detached_cli: Cli, left_behind: LeaveBehind, model: ScriptedModel

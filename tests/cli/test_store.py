@@ -217,6 +217,7 @@ def copied(registry: Registry, path: Path, tmp_path: Path) -> Path:
     return Path(shutil.copy(path, tmp_path / "copy.sqlite3"))
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not can_mount(), reason="This system does not let us mount a file system of our own.")
 @pytest.mark.parametrize(
     ("options", "then", "advice"),

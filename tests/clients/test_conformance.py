@@ -47,7 +47,9 @@ async def run_suite(clients: NodeClients, serving: Serving, *options: str) -> st
     return done.stdout
 
 
-@pytest.mark.parametrize(("version", "own"), [("2025-11-25", LEGACY), ("2026-07-28", MODERN)])
+@pytest.mark.parametrize(
+    ("version", "own"), [pytest.param("2025-11-25", LEGACY, marks=pytest.mark.rare), ("2026-07-28", MODERN)]
+)
 async def test_every_scenario_that_needs_no_fixture_passes(
     node_clients: NodeClients, serving: Serving, version: str, own: set[str]
 ) -> None:

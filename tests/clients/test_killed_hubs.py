@@ -177,6 +177,7 @@ async def test_the_typescript_clients_over_http_learn_that_the_call_was_cut_and_
     assert told["cuts"] == 1
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_the_inspector_does_not_notice(node_clients: NodeClients, victim: Victim, era: str) -> None:
     async with Client(victim.serving.on_stdio()) as client:
@@ -187,6 +188,7 @@ async def test_the_inspector_does_not_notice(node_clients: NodeClients, victim: 
     assert (waited["status"], waited["result"]) == ("done", "As you say")
 
 
+@pytest.mark.rare
 async def test_codex_as_a_client_does_not_notice(
     victim: Victim, model: ScriptedModel, outer_home: CodexHome, codex_binary: Path, tmp_path: Path
 ) -> None:
@@ -197,6 +199,7 @@ async def test_codex_as_a_client_does_not_notice(
     check(told, victim.serving.directory)
 
 
+@pytest.mark.rare
 async def test_codex_as_a_client_over_http_learns_that_the_call_was_cut_and_continues(
     victim: Victim, model: ScriptedModel, outer_home: CodexHome, codex_binary: Path, tmp_path: Path
 ) -> None:
@@ -258,6 +261,7 @@ async def test_claude_code_continues(victim: Victim, codex_home: CodexHome, tmp_
     assert len(cuts) <= (way == "http"), "Claude Code may repeat the call by itself"
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize(("version", "scenario"), [("2025-11-25", "server-initialize"), ("2026-07-28", "tools-list")])
 async def test_the_conformance_suite_passes_after_the_hub_was_killed(
     node_clients: NodeClients, victim: Victim, version: str, scenario: str

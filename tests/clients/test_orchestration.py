@@ -97,6 +97,7 @@ async def orchestrate(codex: Caller, repository: Path, together: Gate) -> dict[s
     }
 
 
+@pytest.mark.long
 async def test_three_sessions_are_reviewed_and_the_best_is_kept(
     codex_home: CodexHome, codex_binary: Path, git_repo: Path, model: ScriptedModel, together: Gate
 ) -> None:

@@ -117,7 +117,7 @@ async def test_an_engine_killed_after_a_turn_leaves_its_result(scene: Scene) -> 
         await scene.next_session_works(helm, after=session)
 
 
-@pytest.mark.long
+@pytest.mark.rare
 @pytest.mark.usefixtures("impatient")
 async def test_an_engine_that_hangs_in_a_turn_is_noticed_and_replaced(scene: Scene) -> None:
     async with scene.helmsman() as helm:

@@ -245,6 +245,7 @@ def test_a_main_tree_that_is_gone_is_said_so(main: Path, state_dir: Path, tmp_pa
         tree_changes.apply(tree)
 
 
+@pytest.mark.long
 def test_a_program_that_does_not_end_is_ended(
     tree: Worktree, monkeypatch: pytest.MonkeyPatch, own_filter: Callable[..., None]
 ) -> None:

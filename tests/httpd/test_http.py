@@ -300,6 +300,7 @@ async def test_a_client_that_disconnects_in_mid_wait_leaves_the_server_and_the_t
 # --- its end ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_signal_ends_the_server_and_codex_quietly_while_clients_wait(

@@ -30,6 +30,7 @@ async def until(place: Place, is_so: Callable[[Task], bool]) -> Task:
     return task
 
 
+@pytest.mark.long
 async def test_a_task_continues_once_beyond_its_budget_though_client_and_hubs_are_gone(
     place: Place, model: ScriptedModel
 ) -> None:

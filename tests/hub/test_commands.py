@@ -104,6 +104,7 @@ RENDERED = (
 """The hub renders these. Errors of usage and changes are for the command's own process."""
 
 
+@pytest.mark.long
 async def test_it_says_and_ends_as_it_would_by_itself(served: Place) -> None:
     home_with(served, "codex", "Mend the parser", "Write a \x1b[2Jpoem ✓")
     (served.directory / "helmsman.toml").write_text('[[rules]]\neffect = "deny"\ncommand = ["git", "push"]\n')

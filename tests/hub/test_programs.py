@@ -544,6 +544,7 @@ async def test_a_program_that_does_not_read_blocks_no_other_and_learns_what_it_m
     assert len(session.result or "") > 4_000_000
 
 
+@pytest.mark.long
 async def test_a_program_that_fell_behind_the_buffer_reads_the_events_from_the_log(
     in_hub: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
 ) -> None:

@@ -287,6 +287,7 @@ async def test_a_hub_that_says_goodbye_has_not_ended_of_a_call(
         assert waited == ["done at last"]
 
 
+@pytest.mark.long
 async def test_a_client_is_served_however_many_hubs_end_while_they_start(place: Place) -> None:
     async with replace(place, warm=False).started() as server:
         client = Raw(server)
@@ -298,6 +299,7 @@ async def test_a_client_is_served_however_many_hubs_end_while_they_start(place: 
         assert (await client.answer(2))["result"] == {}
 
 
+@pytest.mark.long
 async def test_a_client_that_stops_reading_blocks_no_other(place: Place, model: ScriptedModel, folder: Path) -> None:
     model.otherwise(say("done"))
     async with place.started() as deaf:

@@ -43,6 +43,7 @@ async def settled(state_dir: Path, number: int) -> list[Task]:
             await anyio.sleep(0.05)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "agent",
     [

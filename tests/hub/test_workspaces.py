@@ -33,6 +33,7 @@ def repository(tmp_path: Path) -> Path:
     return root
 
 
+@pytest.mark.long
 async def test_a_run_on_another_machine_is_shown_and_applied_here(
     known: Place, place: Place, model: ScriptedModel, repository: Path
 ) -> None:
@@ -66,6 +67,7 @@ async def test_a_run_on_another_machine_is_shown_and_applied_here(
     assert both.code == 2
 
 
+@pytest.mark.long
 async def test_nothing_is_done_twice_when_the_line_breaks_on_the_way(
     known: Place, place: Place, model: ScriptedModel, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,6 +30,7 @@ MOVES = st.sampled_from(
 )  # fmt: skip
 
 
+@pytest.mark.long
 @given(moves=st.lists(MOVES, max_size=25), patient=st.booleans())
 @example(  # one who steers waits for a turn that never comes to be, behind which the next has begun
     moves=[

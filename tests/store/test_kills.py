@@ -161,15 +161,16 @@ async def killed_at(laboratory: Laboratory, *points: Point) -> None:
         pytest.skip("There were fewer writes.")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("server_of_store", ["sqlite"], indirect=True)
 @pytest.mark.parametrize(
     ("when", "number"),
     [
-        pytest.param("after", 5, id="starting"),
+        pytest.param("after", 5, id="starting", marks=pytest.mark.rare),
         pytest.param("after", 17, id="answering"),
-        pytest.param("after", 25, id="queueing"),
+        pytest.param("after", 25, id="queueing", marks=pytest.mark.rare),
         pytest.param("before", 40, id="applying"),
-        pytest.param("after", 46, id="scheduling"),
+        pytest.param("after", 46, id="scheduling", marks=pytest.mark.rare),
     ],
 )
 async def test_the_next_hub_tells_the_truth(laboratory: Laboratory, when: str, number: int) -> None:
@@ -177,9 +178,11 @@ async def test_the_next_hub_tells_the_truth(laboratory: Laboratory, when: str, n
     await killed_at(laboratory, (when, number))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("server_of_store", ["postgres"], indirect=True)
 @pytest.mark.parametrize(
-    ("when", "number"), [pytest.param("after", 18, id="answering"), pytest.param("before", 41, id="applying")]
+    ("when", "number"),
+    [pytest.param("after", 18, id="answering", marks=pytest.mark.rare), pytest.param("before", 41, id="applying")],
 )
 async def test_the_next_hub_tells_the_truth_on_postgres(laboratory: Laboratory, when: str, number: int) -> None:
     await killed_at(laboratory, (when, number))
@@ -191,13 +194,14 @@ async def test_the_next_hub_tells_the_truth_after_every_write(laboratory: Labora
     await killed_at(laboratory, (when, number))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("server_of_store", ["sqlite"], indirect=True)
 @pytest.mark.parametrize(
     ("first", "then"),
     [
-        pytest.param(("after", 5), ("after", 2), id="starting"),
+        pytest.param(("after", 5), ("after", 2), id="starting", marks=pytest.mark.rare),
         pytest.param(("after", 17), ("before", 3), id="answering"),
-        pytest.param(("after", 25), ("after", 3), id="queueing"),
+        pytest.param(("after", 25), ("after", 3), id="queueing", marks=pytest.mark.rare),
     ],
 )
 async def test_the_hub_after_one_that_was_killed_while_it_recovered_tells_the_truth(

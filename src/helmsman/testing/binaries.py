@@ -8,6 +8,10 @@ import os
 import re
 import subprocess
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 VersionNumbers = tuple[int, int, int]
 
@@ -71,3 +75,13 @@ def parse_version(text: str) -> VersionNumbers:
     """Return the first `x.y.z` in a text, or (0, 0, 0)."""
     found = re.search(r"(\d+)\.(\d+)\.(\d+)", text)
     return (int(found[1]), int(found[2]), int(found[3])) if found else (0, 0, 0)
+
+
+def versions_around(changes: Sequence[str], versions: dict[str, Path]) -> dict[str, Path]:
+    """Return the oldest, the newest, and the versions on both sides of each change."""
+    names = list(versions)
+    chosen = {*names[:1], *names[-1:]}
+    for change in map(parse_version, changes):
+        chosen |= {*[name for name in names if parse_version(name) < change][-1:]}
+        chosen |= {*[name for name in names if parse_version(name) >= change][:1]}
+    return {name: versions[name] for name in names if name in chosen}

@@ -21,7 +21,7 @@ import pytest
 from helmsman.agents.supervisor.records import read_records
 from helmsman.testing import leaks
 from helmsman.testing.agents import agent_environment
-from helmsman.testing.binaries import VersionNumbers, codex_version, codex_versions, installed_codex, parse_version
+from helmsman.testing.binaries import VersionNumbers, codex_version, codex_versions, installed_codex, versions_around
 from helmsman.testing.fake_acp_agent import FakeAcpAgent
 from helmsman.testing.home import CodexHome, HomeTemplates, mcp_server
 from helmsman.testing.hubs import end_hub, hub_pid
@@ -29,7 +29,7 @@ from helmsman.testing.model import ScriptedModel
 from helmsman.testing.repository import make_repository
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -41,19 +41,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "codex_binary" in metafunc.fixturenames and mark is not None:
         versions = codex_versions()
         if "changed_in" in mark.kwargs:
-            versions = _around(mark.kwargs["changed_in"], versions)
+            versions = versions_around(mark.kwargs["changed_in"], versions)
         # Run all tests of a module on one version before the next, so that shared fixtures are made once per version.
         metafunc.parametrize("codex_binary", versions.values(), ids=versions.keys(), scope="module")
-
-
-def _around(changes: Sequence[str], versions: dict[str, Path]) -> dict[str, Path]:
-    """Return the oldest, the newest, and the versions on both sides of each change."""
-    names = list(versions)
-    chosen = {*names[:1], *names[-1:]}
-    for change in map(parse_version, changes):
-        chosen |= {*[name for name in names if parse_version(name) < change][-1:]}
-        chosen |= {*[name for name in names if parse_version(name) >= change][:1]}
-    return {name: versions[name] for name in names if name in chosen}
 
 
 @pytest.fixture(scope="session")

@@ -388,6 +388,7 @@ async def test_an_agent_that_cannot_be_held_is_not_started(
 # --- from above ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 async def test_an_agent_of_ones_own_is_a_few_lines(fake: FakeAcpAgent, tmp_path: Path, git_repo: Path) -> None:
     fake.on("hello", says("Hi there"))
     outside = tmp_path / "outside"

@@ -44,6 +44,7 @@ async def helm(first: FakeAcpAgent, second: FakeAcpAgent, tmp_path: Path) -> Asy
         yield helm
 
 
+@pytest.mark.rare
 async def test_the_next_agent_gets_the_newest_work_and_the_size_of_the_rest(
     helm: Helmsman, first: FakeAcpAgent, second: FakeAcpAgent, folder: Path
 ) -> None:

@@ -158,6 +158,7 @@ async def test_what_it_asks_is_asked_and_the_answer_is_all_it_gets(place: Place,
         assert [turn.status for turn in history] == ["completed"] * 3 + ["failed"]
 
 
+@pytest.mark.long
 async def test_the_next_hub_finds_its_turn_and_its_question(place: Place, model: ScriptedModel) -> None:
     model.on("ask", [say("first"), run("touch made.txt")], say("done"))
     model.on("more", say("again"))
@@ -267,6 +268,7 @@ async def test_a_repository_runs_nothing_until_it_is_trusted(place: Place, model
     assert bool(list(ran.iterdir())) is trusted
 
 
+@pytest.mark.long
 async def test_the_sandbox_holds_what_was_approved_and_policies_mean_what_they_say(
     place: Place, model: ScriptedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -82,6 +82,7 @@ async def test_nothing_can_be_planted_that_another_claude_begins_its_commands_wi
     remove_scratch(place.settings.state_dir, "another")
 
 
+@pytest.mark.rare
 @pytest.mark.anyio
 async def test_of_a_sandbox_that_is_killed_with_its_claude_nothing_is_left_in_the_repository(
     place: Place, model: ScriptedModel
@@ -100,6 +101,7 @@ async def test_of_a_sandbox_that_is_killed_with_its_claude_nothing_is_left_in_th
     assert not [*place.home.rglob(".codex")]
 
 
+@pytest.mark.long
 @pytest.mark.anyio
 async def test_the_next_process_of_a_session_is_started_when_the_last_one_has_been_cleared_up_after(
     place: Place, model: ScriptedModel, monkeypatch: pytest.MonkeyPatch
@@ -131,6 +133,7 @@ async def test_the_next_process_of_a_session_is_started_when_the_last_one_has_be
         assert order == ["started", "cleared", "started"]
 
 
+@pytest.mark.long
 @pytest.mark.anyio
 async def test_a_message_to_a_session_whose_idle_process_is_just_being_ended_goes_to_the_next_one(
     place: Place, model: ScriptedModel, monkeypatch: pytest.MonkeyPatch

@@ -171,7 +171,7 @@ async def test_a_turn_that_ends_before_its_answer_is_read_is_over(tmp_path: Path
         await engine.run_turn(session_id, SessionOptions(cwd=tmp_path), TurnInput(text="next"))
 
 
-@pytest.mark.long
+@pytest.mark.rare
 async def test_a_line_beyond_the_cap_ends_the_engine_with_that_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

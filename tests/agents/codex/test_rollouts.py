@@ -432,6 +432,7 @@ def test_a_page_reads_the_heads_it_needs_and_no_head_twice(home: Home) -> None:
     assert len(home.opened) == len(set(home.opened)) == 10
 
 
+@pytest.mark.long
 def test_thousands_of_sessions_are_listed_and_only_what_is_new_is_read_again(home: Home) -> None:
     for number in range(3_000):
         content = rollout(f"prompt {number}") if number < 1000 else rollout("x")

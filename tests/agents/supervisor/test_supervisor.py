@@ -374,6 +374,7 @@ with book.open("a") as written:
 """
 
 
+@pytest.mark.long
 def test_a_reader_that_is_killed_at_any_point_reads_every_line_once(tmp_path: Path) -> None:
     """Commit a line and the following offset in one step, like a hub."""
     book, count, randomness = tmp_path / "book", 5_000, random.Random(7)
@@ -459,8 +460,11 @@ def test_a_writer_to_an_ending_child_learns_how_it_ended(tmp_path: Path) -> None
         assert next(one.frames("x")) == '-15 {"stderr": ""}'
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="There are no subreapers here.")
-@pytest.mark.parametrize("how", ["SIGTERM", "t", "the child ends"])
+@pytest.mark.parametrize(
+    "how", ["SIGTERM", *(pytest.param(one, marks=pytest.mark.rare) for one in ("t", "the child ends"))]
+)
 def test_nothing_below_it_outlives_the_child(tmp_path: Path, how: str) -> None:
     with kept(tmp_path) as found:
         supervisor = found.supervisor

@@ -35,9 +35,10 @@ def test_there_are_enough_tasks_and_each_kind_of_agent_plays_some() -> None:
     tasks = all_tasks()
     assert len(tasks) >= 60
     assert {one.language for one in tasks} == {"Python", "JavaScript"}
-    pairs = cast(tasks, 2)
+    some = tasks[::6]  # each pair costs a Python or a node that computes what is right
+    pairs = cast(some, 2)
     assert {player.name for _, player in pairs} == PLAYERS.keys()
-    assert len(pairs) == 3 * len(tasks)
+    assert len(pairs) == 3 * len(some)
 
 
 @pytest.mark.needs_git
@@ -57,7 +58,9 @@ def test_the_hidden_test_fails_with_the_defect_and_with_a_fix_for_the_check_alon
 @pytest.mark.long
 @pytest.mark.anyio
 @pytest.mark.needs_git
-@pytest.mark.parametrize("kind", ["honest", SHADOW, EDITS, DAEMON, "hard-codes"])
+@pytest.mark.parametrize(
+    "kind", ["honest", EDITS, *(pytest.param(one, marks=pytest.mark.rare) for one in (SHADOW, DAEMON, "hard-codes"))]
+)
 async def test_the_verdict_is_that_of_the_hidden_test(
     kind: str, codex_home: CodexHome, codex_binary: Path, model: ScriptedModel, tmp_path: Path
 ) -> None:

@@ -329,7 +329,7 @@ MORE_HONEST = [
 
 
 @pytest.mark.parametrize(
-    "case", [*ATTACKS, *(pytest.param(one, marks=pytest.mark.long) for one in MORE_ATTACKS)], ids=str
+    "case", [*ATTACKS, *(pytest.param(one, marks=pytest.mark.rare) for one in MORE_ATTACKS)], ids=str
 )
 async def test_a_change_to_the_check_does_not_make_it_pass(bench: Callable[..., Bench], case: Case) -> None:
     place = bench(case.files, executable=case.executable)
@@ -341,7 +341,7 @@ async def test_a_change_to_the_check_does_not_make_it_pass(bench: Callable[..., 
 
 
 @pytest.mark.parametrize(
-    "case", [*HONEST, *(pytest.param(one, marks=pytest.mark.long) for one in MORE_HONEST)], ids=str
+    "case", [*HONEST, *(pytest.param(one, marks=pytest.mark.rare) for one in MORE_HONEST)], ids=str
 )
 async def test_an_honest_fix_passes(bench: Callable[..., Bench], case: Case) -> None:
     place = bench(case.files, executable=case.executable)

@@ -80,6 +80,7 @@ def test_a_counterexample_is_evidence_against_the_change() -> None:
     assert seen.against[0].what == "shop.words(text='a.') returns ['a.'] before the change, and returns ['a'] after it."
 
 
+@pytest.mark.long
 @pytest.mark.anyio
 @pytest.mark.needs_git
 async def test_generated_calls_find_what_the_tests_do_not(bench: Callable[..., Bench]) -> None:
@@ -132,7 +133,7 @@ LIES = [
 
 @pytest.mark.anyio
 @pytest.mark.needs_git
-@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("lie", [LIES[0], *(pytest.param(one, marks=pytest.mark.rare) for one in LIES[1:-1]), LIES[-1]])
 async def test_code_after_the_change_cannot_say_what_it_returns_instead_of_the_probe(
     bench: Callable[..., Bench], lie: str
 ) -> None:
@@ -145,6 +146,7 @@ async def test_code_after_the_change_cannot_say_what_it_returns_instead_of_the_p
     assert not found.verdict.verified, found
 
 
+@pytest.mark.long
 @pytest.mark.anyio
 @pytest.mark.needs_git
 @pytest.mark.usefixtures("shared_engine")

@@ -13,6 +13,7 @@ import anyio
 import pytest
 
 from helmsman.base.structs import replace
+from helmsman.capabilities.outcomes import experiments
 from helmsman.capabilities.outcomes.checks import CheckResult
 from helmsman.capabilities.outcomes.claims import CitedLines
 from helmsman.capabilities.outcomes.experiments import lines_taken_out, operators_changed, trial
@@ -201,25 +202,25 @@ async def test_a_missing_dependency_is_no_reproduction(bench: Callable[..., Benc
         assert (named.verified, named.how) == (True, "message"), "that very message was named"
 
 
-async def test_new_tests_must_be_able_to_fail(bench: Callable[..., Bench]) -> None:
-    old = "from calc import add\n\n\ndef test_old():\n    assert add(2, 3) == 5\n"
-    place = bench({"calc.py": "def add(a, b):\n    return a + b\n", "conftest.py": "", "tests/test_old.py": old})
+ADDS = {
+    "calc.py": "def add(a, b):\n    return a + b\n",
+    "conftest.py": "",
+    "tests/test_old.py": "from calc import add\n\n\ndef test_old():\n    assert add(2, 3) == 5\n",
+}
+EMPTY_TEST = "from calc import add\n\n\ndef test_nothing():\n    add(1, 2)\n    assert True\n"
+
+
+async def test_new_tests_must_be_able_to_fail(bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(experiments, "MOST_MUTATIONS", 2)
+    place = bench(ADDS)
     target = (CitedLines(file="calc.py", start_line=1, end_line=2),)
-    empty = "from calc import add\n\n\ndef test_nothing():\n    add(1, 2)\n    assert True\n"
     real = "from calc import add\n\n\ndef test_sum():\n    assert add(1, 2) == 3\n"
-    place.put({"tests/test_new.py": empty})
+    place.put({"tests/test_new.py": EMPTY_TEST})
     async with trial(place.runner) as checks:
         assert (await checks.steady(PYTEST, runs=1))[0].verified
         lie = await checks.can_fail(PYTEST, target)
     assert not lie.verified
     assert "No new test was seen to fail, whatever was wrong with the code." in [one.what for one in lie.against]
-    said = "FAILED tests/test_new.py::test_nothing - assert 1 == 2"
-    forged = f"{empty}    import sys\n    print({said!r}, file=sys.__stderr__)\n"
-    place.put({"tests/test_new.py": forged})
-    async with trial(place.runner) as checks:
-        assert (await checks.steady(f"{PYTEST} -s", runs=1))[0].verified
-        lie = await checks.can_fail(f"{PYTEST} -s", target)  # the old tests fail then, and so does the check
-    assert not lie.verified, "what a test prints is no failure of it"
     place.put({"tests/test_new.py": real})
     async with trial(place.runner) as checks:
         shown = await checks.can_fail(PYTEST, target)
@@ -231,7 +232,23 @@ async def test_new_tests_must_be_able_to_fail(bench: Callable[..., Bench]) -> No
     assert checks.mutants["killed"] == checks.mutants["tried"] > 1
 
 
-@pytest.mark.long
+@pytest.mark.rare
+async def test_the_output_of_a_test_is_not_its_failure(
+    bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(experiments, "MOST_MUTATIONS", 2)
+    place = bench(ADDS)
+    target = (CitedLines(file="calc.py", start_line=1, end_line=2),)
+    said = "FAILED tests/test_new.py::test_nothing - assert 1 == 2"
+    forged = f"{EMPTY_TEST}    import sys\n    print({said!r}, file=sys.__stderr__)\n"
+    place.put({"tests/test_new.py": forged})
+    async with trial(place.runner) as checks:
+        assert (await checks.steady(f"{PYTEST} -s", runs=1))[0].verified
+        lie = await checks.can_fail(f"{PYTEST} -s", target)  # the old tests fail then, and so does the check
+    assert not lie.verified
+
+
+@pytest.mark.rare
 async def test_each_new_test_has_to_fail_against_a_mutant(bench: Callable[..., Bench]) -> None:
     place = bench({"calc.py": "def add(a, b):\n    return a + b\n", "test_old.py": "import unittest\n"})
     test = "import unittest\nfrom calc import add\n\n\nclass New(unittest.TestCase):\n    def test_sum(self):\n"

@@ -72,6 +72,7 @@ def test_only_objections_that_quote_a_whole_line_of_the_diff_count(answer: objec
     assert read["verified"] is (state != "failed")
 
 
+@pytest.mark.long
 @pytest.mark.anyio
 @pytest.mark.needs_git
 @pytest.mark.usefixtures("shared_engine")
@@ -93,6 +94,7 @@ async def test_an_objection_goes_back_to_the_author_once_and_the_mended_change_i
     assert "It subtracts." not in judged.last_user_text, "the judge does not see what the author says"
 
 
+@pytest.mark.long
 @pytest.mark.anyio
 @pytest.mark.needs_git
 @pytest.mark.usefixtures("shared_engine")
@@ -113,6 +115,7 @@ async def test_a_change_that_the_judge_still_objects_to_is_not_verified_and_a_pe
     assert sum(JUDGE in request.last_user_text for request in model.requests) == 1, "the same diff is judged once"
 
 
+@pytest.mark.long
 @pytest.mark.anyio
 @pytest.mark.needs_git
 @pytest.mark.usefixtures("shared_engine")
@@ -129,6 +132,7 @@ async def test_without_a_usable_judgement_nothing_is_applied_unasked(
     assert "gave no judgement that can be used" in answers.asked[-1].prompts[0].text
 
 
+@pytest.mark.rare
 @pytest.mark.anyio
 @pytest.mark.needs_git
 @pytest.mark.usefixtures("shared_engine")

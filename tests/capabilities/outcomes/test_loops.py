@@ -70,6 +70,7 @@ def test_a_file_that_describes_no_loop_is_refused_with_the_reason(text: str, why
         Wanted.from_loop(tmp_path / "none.toml", str(tmp_path))
 
 
+@pytest.mark.long
 @pytest.mark.anyio
 @pytest.mark.needs_git
 @pytest.mark.usefixtures("shared_engine")
@@ -102,6 +103,7 @@ async def test_steps_go_back_until_their_checks_hold_and_the_judge_is_content(
     assert "1. **implement** [done, 2 attempts]" in (task.result or "")
 
 
+@pytest.mark.rare
 @pytest.mark.anyio
 @pytest.mark.needs_git
 @pytest.mark.usefixtures("shared_engine")

@@ -83,6 +83,7 @@ async def test_each_lie_goes_back_with_the_evidence_until_it_is_true(
     assert (root / "calc.py").read_text(encoding="utf-8") == FIXED
 
 
+@pytest.mark.long
 async def test_a_fix_that_passes_is_verified_though_its_cause_is_not_reported(
     helm: HelmsmanService, model: ScriptedModel, tmp_path: Path
 ) -> None:
@@ -99,6 +100,7 @@ CHECKS = {"calc.py": BROKEN, "check.py": "from calc import add\nassert add(2, 3)
 OWN_CHECK = f"{sys.executable} check.py"
 
 
+@pytest.mark.long
 async def test_a_change_to_the_check_is_not_verified_and_a_person_decides(
     helm: HelmsmanService, model: ScriptedModel, tmp_path: Path
 ) -> None:
@@ -148,6 +150,7 @@ async def test_a_check_that_is_not_installed_costs_one_sentence_and_no_turn(
     assert not report.get("tokens")
 
 
+@pytest.mark.rare
 async def test_a_failing_test_of_node_is_known_by_its_name(
     helm: HelmsmanService, model: ScriptedModel, tmp_path: Path
 ) -> None:
@@ -168,6 +171,7 @@ async def test_a_failing_test_of_node_is_known_by_its_name(
     assert (task.status, report["reproduced"], report["tests"]) == ("completed", "test", ["adds two numbers"]), report
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("request_", "files", "seen"),
     [
@@ -202,7 +206,7 @@ async def test_a_trap_runs_nothing_unasked_and_a_no_is_the_end(
     assert not model.requests
 
 
-@pytest.mark.long
+@pytest.mark.rare
 async def test_a_refactoring_keeps_to_its_scope_and_its_interface_is_reported(
     helm: HelmsmanService, model: ScriptedModel, tmp_path: Path
 ) -> None:
@@ -273,7 +277,7 @@ async def test_new_tests_pass_each_time_and_can_fail(
     assert not (root / "test_sum.py").exists()
 
 
-@pytest.mark.long
+@pytest.mark.rare
 async def test_below_the_root_the_check_is_that_of_the_directory_and_ending_before_its_tests_is_no_fix(
     helm: HelmsmanService, model: ScriptedModel, tmp_path: Path
 ) -> None:
@@ -313,7 +317,7 @@ async def test_of_several_candidates_the_smallest_that_verifies_wins_and_the_res
     assert (root / "calc.py").read_text(encoding="utf-8") == FIXED
 
 
-@pytest.mark.long
+@pytest.mark.rare
 async def test_the_tests_of_each_candidate_run_on_the_other_and_the_one_that_passes_more_wins(
     helm: HelmsmanService, model: ScriptedModel, tmp_path: Path
 ) -> None:
