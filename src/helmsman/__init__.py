@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from helmsman.client import Helmsman
     from helmsman.errors import HelmsmanError, StepError, StepFailed, StepInterrupted, StepOutputInvalid, StepTimedOut
     from helmsman.model.client_tools import ClientTool
-    from helmsman.model.options import Placement
+    from helmsman.model.options import Placement, WorktreeOptions
     from helmsman.model.questions import Prompt, Question
     from helmsman.sessions.session import QuestionHandler, Session
     from helmsman.settings import Settings, load_settings
@@ -51,6 +51,7 @@ __all__ = [
     "SyncHelmsman",
     "SyncSession",
     "Wanted",
+    "WorktreeOptions",
     "__version__",
     "load_settings",
     "run_step",
@@ -62,7 +63,7 @@ _HOMES = {
     "client": ("Helmsman",),
     "errors": ("HelmsmanError", "StepError", "StepFailed", "StepInterrupted", "StepOutputInvalid", "StepTimedOut"),
     "model.client_tools": ("ClientTool",),
-    "model.options": ("Placement",),
+    "model.options": ("Placement", "WorktreeOptions"),
     "model.questions": ("Prompt", "Question"),
     "sessions.session": ("QuestionHandler", "Session"),
     "settings": ("Settings", "load_settings"),

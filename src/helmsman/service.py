@@ -193,8 +193,8 @@ class HelmsmanService(Steering):
 
         return await first(session, task_id, then) or await self._held_by(others, session, task_id, go_on)
 
-    async def needs_session_first(self, task_id: str, directory: Path) -> bool:
-        return self.task_writer.gate(task_id) is not None or await self.extras.worktree_setup.is_due(directory)
+    async def needs_session_first(self, task_id: str, directories: Sequence[Path]) -> bool:
+        return self.task_writer.gate(task_id) is not None or await self.extras.worktree_setup.is_due(directories)
 
     def before_turn(self, session: Session, task_id: str, sandbox: str | None) -> Callable[[], Awaitable[None]]:
         return self.extras.snapshots.begin(session, task_id, sandbox)

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from helmsman.capabilities.service import AgentService
     from helmsman.model.client_tools import ClientTool
     from helmsman.model.events import Event, Usage
-    from helmsman.model.options import PathLike, TurnOptions
+    from helmsman.model.options import PathLike, TurnOptions, WorktreeOptions
     from helmsman.model.questions import Question
     from helmsman.sessions.session import QuestionHandler, Session
     from helmsman.settings import Settings
@@ -104,7 +104,7 @@ async def run_step(
     attempts: int = ATTEMPTS,
     retry_interrupted: bool = False,
     plan: bool = False,
-    worktree: bool = False,
+    worktree: bool | WorktreeOptions = False,
     bring: PathLike | None = None,
     bound: bool = True,
     helm: AgentService | None = None,
@@ -129,7 +129,7 @@ async def run_step(
         retry_interrupted: Also retry a turn that was interrupted.
         plan: Plan first, in a new session: `on_question` gets the plan, and without approval nothing is done. One
             attempt.
-        worktree: Create a git worktree for a new session.
+        worktree: Create a git worktree for a new session, or several.
         bring: A directory of this machine whose repository is copied to that of `helm`; see `Helmsman.start`.
         bound: Stop the turn if the caller stops waiting for it; otherwise it continues, if the engine of the Helmsman
             does.

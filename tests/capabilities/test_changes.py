@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from helmsman.errors import (
     ApplyConflict,
+    CannotRewind,
     ConfirmationNeeded,
     DiffChanged,
     DirtyTree,
@@ -20,11 +22,13 @@ from helmsman.errors import (
     WorktreeError,
 )
 from helmsman.git.worktree import release
+from helmsman.model.events import CommandExecution
+from helmsman.model.options import WorktreeOptions
 from helmsman.service import HelmsmanService
 from helmsman.sessions.session import Session
 from helmsman.settings import Settings
 from helmsman.testing import CodexHome, ScriptedModel, add, hang, patch, run, say
-from helmsman.testing.repository import git
+from helmsman.testing.repository import git, make_repository
 from tests.shared_engine import on_its_own_engine, on_shared_engine
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs_git, on_shared_engine]
@@ -469,3 +473,31 @@ async def test_what_a_process_left_is_found_and_pruned(
         (gone,) = await helm.extras.changes.prune([left])
         assert gone.worktree.session_id == session.id
         assert await helm.extras.changes.worktrees() == ()
+
+
+async def test_a_session_in_two_repositories_works_in_both_and_nowhere_else(
+    helm: HelmsmanService, scripted: ScriptedModel, git_repo: Path, tmp_path: Path
+) -> None:
+    lib = make_repository(tmp_path / "lib")
+    scripted.on("both", run("echo a > made.txt; cp made.txt ../lib-*/; touch ../trap || echo held"), say("done"))
+    trees = WorktreeOptions(add_dirs=(lib,))
+    session = await helm.start("both", cwd=git_repo, worktree=trees, **OPTIONS)
+    assert await session.wait(until="end", timeout=SECONDS)
+    tree = session.worktree
+    assert tree is not None
+    (other,) = tree.others
+    assert other.session_id == session.id
+    assert str(other.path) in json.dumps(scripted.requests[-1].body)  # the model is told where
+    (ran,) = [item for item in session.items if isinstance(item, CommandExecution)]
+    assert (ran.output or "").endswith("held\n")
+    changed = await helm.extras.changes.diff(session.id)
+    assert [file.path for file in changed.diff.files] == [f"{git_repo.name}/made.txt", "lib/made.txt"]
+    applied = await helm.extras.changes.apply(session.id, digest=changed.diff.digest)
+    assert (applied.repository, applied.others) == (git_repo, (lib,))
+    assert (lib / "made.txt").read_text(encoding="utf-8") == "a\n"
+    with pytest.raises(InvalidInput, match="several repositories"):
+        await helm.extras.publishing.commit(session.id, "Both", digest=changed.diff.digest)
+    with pytest.raises(CannotRewind, match="several repositories"):
+        await helm.extras.rewinding.preview(session.id, part="files")
+    await helm.extras.changes.discard(session.id)
+    assert not other.path.exists()

@@ -7,6 +7,7 @@ import types
 import typing
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -50,6 +51,7 @@ PLAIN: dict[Any, st.SearchStrategy[Any]] = {
 }
 
 
+@cache  # a value that holds others of its kind has one strategy
 def of_type(hint: Any) -> st.SearchStrategy[Any]:
     """Values of a declared type."""
     origin, inside = typing.get_origin(hint), get_args(hint)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from helmsman.base.structs import replace
-from helmsman.model.options import ReviewTarget, SessionOptions, TurnInput, TurnKind
+from helmsman.model.options import ReviewTarget, SessionOptions, TurnInput, TurnKind, WorktreeOptions
 from helmsman.model.request import TurnRequest
 from helmsman.tasks.images import forget_copies, forget_images, images_kept, packed_with_copies
 from helmsman.tasks.model import TaskDraft
@@ -30,7 +30,7 @@ def spec(tmp_path: Path) -> TurnRequest:
         trust_repository=True,
     )
     turn = TurnInput(text="Fix it", output_schema={"type": "object"}, effort="high")
-    return TurnRequest(turn=turn, options=options, worktree=True, engine="e-1")
+    return TurnRequest(turn=turn, options=options, worktree=WorktreeOptions(), engine="e-1")
 
 
 def kept(registry: Registry, spec: TurnRequest, state_dir: Path) -> TurnRequest | None:

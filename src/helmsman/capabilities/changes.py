@@ -91,8 +91,8 @@ class SessionDiff(Value, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppliedSession:
-    """Changes applied from a session's worktree to its repository. `three-way`: merged, because the repository has
-    changed.
+    """Changes applied from a session's worktrees to their repositories. `three-way`: merged, because a repository has
+    changed. `others` are the further repositories of the session.
 
     `digest` and `stat` are of the applied diff, `ended` lists commands that were still running in the worktree.
     """
@@ -104,12 +104,21 @@ class AppliedSession:
     digest: str
     stat: str
     ended: tuple[str, ...]
+    others: tuple[Path, ...] = ()
 
     @classmethod
-    def of(cls, session_id: str, repository: Path, applied: Applied, ended: tuple[str, ...] = ()) -> AppliedSession:
+    def of(
+        cls,
+        session_id: str,
+        repository: Path,
+        applied: Applied,
+        ended: tuple[str, ...] = (),
+        others: tuple[Path, ...] = (),
+    ) -> AppliedSession:
         return cls(
             session_id=session_id,
             repository=repository,
+            others=others,
             files=applied.files,
             how=applied.how,
             digest=applied.diff.digest,
@@ -219,7 +228,8 @@ class Changes:
                 "apply` there."
             )
         await self._check_idle(tree)
-        refuse_outside(tree.repository, self._helm.settings.allowed_roots, "session_id")  # of today
+        for one in tree.each:
+            refuse_outside(one.repository, self._helm.settings.allowed_roots, "session_id")  # of today
         expected = self.shown.expected(viewer, session_id, digest)
         ended = await self.end_commands(tree)
         check = self.shown.check_of(session_id, expected)
@@ -229,7 +239,8 @@ class Changes:
         applied = await anyio.to_thread.run_sync(
             lambda: tree_changes.apply(tree, allow_dirty=allow_dirty, check=check, only=only)
         )
-        return AppliedSession.of(session_id, tree.repository, applied, ended)
+        others = tuple(one.repository for one in tree.others)
+        return AppliedSession.of(session_id, tree.repository, applied, ended, others)
 
     async def discard_part(self, session_id: str, only: Selection, *, digest: str) -> tuple[FileStat, ...]:
         """Take some changes back in a session's worktree. Return the files that differ.
@@ -301,14 +312,17 @@ class Changes:
         sessions = {*known, *([tree.session_id] if tree.session_id is not None else [])}
         agents = tuple(self._helm.agents)
         running = await anyio.to_thread.run_sync(
-            lambda: tuple(left for agent in agents for left in agent.commands_left(sessions, tree.path))
+            lambda: tuple(
+                left for agent in agents for one in tree.each for left in agent.commands_left(sessions, one.path)
+            )
         )
         for session_id in known:
             if self._helm.sessions[session_id].engine is not None:
                 await self._helm.end_leftovers(session_id)
         await self._end_left(sessions)
         for agent in agents:
-            await anyio.to_thread.run_sync(agent.end_commands, sessions, tree.path)
+            for one in tree.each:
+                await anyio.to_thread.run_sync(agent.end_commands, sessions, one.path)
         return running
 
     async def _end_left(self, session_ids: Collection[str]) -> None:
@@ -356,7 +370,7 @@ class Changes:
         """Return the worktrees that this client may see. Blocks."""
         roots = self._helm.allowed_roots
         trees = read_records(self._helm.settings.state_dir)
-        return tuple(tree for tree in trees if not roots or is_inside(tree.repository, roots))
+        return tuple(tree for tree in trees if not roots or all(is_inside(one.repository, roots) for one in tree.each))
 
     async def _at_work(self) -> Mapping[str, str | None]:
         """Return active and starting sessions of all processes and engines, with their directories."""
@@ -382,7 +396,8 @@ class Changes:
             tree = await anyio.to_thread.run_sync(worktree_of, self._helm.settings.state_dir, session_id)
             if tree is None:
                 raise
-            refuse_outside(tree.repository, self._helm.allowed_roots, "session_id")
+            for one in tree.each:
+                refuse_outside(one.repository, self._helm.allowed_roots, "session_id")
             return None, tree
         return session, session.worktree
 
@@ -452,8 +467,8 @@ def _prune(found: Sequence[Leftover]) -> tuple[Discarded, ...]:
 
 
 def _in_tree(tree: Worktree, places: Mapping[str, str | None]) -> list[str]:
-    """Return the sessions that work in this worktree: its own, a fork, a reviewer."""
-    roots = (tree.path, tree.path.resolve())
+    """Return the sessions that work in these worktrees: their own, a fork, a reviewer."""
+    roots = [path for one in tree.each for path in (one.path, one.path.resolve())]
     return sorted(
         session_id
         for session_id, place in places.items()

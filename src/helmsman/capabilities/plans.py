@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from helmsman.model.client_tools import ClientTool, ToolDefinition
-    from helmsman.model.options import PathLike, TurnInput, TurnOptions
+    from helmsman.model.options import PathLike, TurnInput, TurnOptions, WorktreeOptions
     from helmsman.sessions.session import OwnAnswer, QuestionHandler, Session
     from helmsman.steering.core import Steering
 
@@ -52,7 +52,7 @@ class Plans:
         *,
         cwd: PathLike | None = None,
         on_question: QuestionHandler | None = None,
-        worktree: bool = False,
+        worktree: bool | WorktreeOptions = False,
         min_remaining_percent: float | None = None,
         idempotency_key: str | None = None,
         on_task: Callable[[str], None] | None = None,

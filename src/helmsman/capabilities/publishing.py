@@ -105,6 +105,7 @@ class Publishing:
             InvalidInput: It is not known what the session changed.
         """
         session = await self._helm.session(session_id)
+        _require_one_repository(session.worktree)
         changed = await self._changes.diff(session_id)
         tree = session.worktree
         own = None if applied else tree
@@ -136,6 +137,7 @@ class Publishing:
         await self._helm.require_own(session_id, "commit its changes")
         session = await self._helm.session(session_id)
         tree = session.worktree
+        _require_one_repository(tree)
         if tree is not None and not applied:
             await self._changes.stop_work(session_id)
             commit = partial(tree_changes.commit_worktree, tree, message, digest=digest)
@@ -160,6 +162,7 @@ class Publishing:
         """
         session = await self._helm.session(session_id)
         tree = await self._changes.own_tree(session_id)
+        _require_one_repository(tree)
         name = branch or session.state.publication.branch or tree.branch
         return await anyio.to_thread.run_sync(partial(_target, session, tree, name, base, remote))
 
@@ -360,6 +363,19 @@ def _pull_request(session: Session) -> tuple[Repository, int]:
     return repository, int(found[1])
 
 
+def _require_one_repository(tree: Worktree | None) -> None:
+    """Refuse to publish a session that works in several repositories.
+
+    Raises:
+        InvalidInput: It does.
+    """
+    if tree is not None and tree.others:
+        raise InvalidInput(
+            "This session works in several repositories. Apply its changes, then commit and push in each repository.",
+            parameter="session_id",
+        )
+
+
 def _target(session: Session, tree: Worktree, branch: str, base: str | None, remote: str | None) -> ToPublish:
     """Blocks."""
     found: PushTarget = tree_changes.push_target(tree.main_git, branch=branch, base=base, remote=remote)
@@ -372,6 +388,6 @@ def _target(session: Session, tree: Worktree, branch: str, base: str | None, rem
         url=found.url,
         repository=None if repository is None else str(repository),
         by="gh" if has_gh else None,
-        commits=tuple(tree_changes.commits_since(tree.main_git, tree.base, tree.branch)),
+        commits=tuple(tree_changes.commits_since(tree.main_git, tree.published_since, tree.branch)),
         is_allowed=session.state.publication.allowed == found.url,
     )

@@ -429,6 +429,12 @@ class Rewinding:
 
     async def _git(self, session: Session) -> Git:
         directory = session.directory
+        if session.worktree is not None and session.worktree.others:
+            raise CannotRewind(
+                "This session works in several repositories, and snapshots are kept of one. Take back the conversation "
+                "alone, and the files in the review.",
+                reason="several_repositories",
+            )
         if directory is not None:
             root = await anyio.to_thread.run_sync(repository_root, Path(directory))
             refuse_outside(root or directory, self._helm.allowed_roots, "session_id")

@@ -9,7 +9,7 @@ from helmsman.base.caller_context import asking_client
 from helmsman.base.files import is_inside, refuse_outside
 from helmsman.base.structs import pack, replace
 from helmsman.errors import ConfirmationNeeded, InvalidInput, NotYours, ScheduleNotFound, Unanswered, Unsupported
-from helmsman.model.inputs import session_options, session_words, takes_work_options, turn_request
+from helmsman.model.inputs import session_options, session_words, takes_work_options, turn_request, worktree_options
 from helmsman.model.options import PathLike, SessionOptions, TurnLimits, WorkOptions
 from helmsman.schedules.store import Missed, Schedule, ScheduleRun, new_schedule_id
 from helmsman.schedules.when import parse_when
@@ -96,7 +96,9 @@ class Schedules:
         words = session_words(options)
         checked = session_options(cwd if cwd is not None else ".", words, roots, default_agent=agent)
         _ = helm.agents[checked.agent]
-        request = replace(turn_request(prompt, checked, options, helm.settings), worktree=worktree)
+        request = replace(
+            turn_request(prompt, checked, options, helm.settings), worktree=worktree_options(worktree, roots)
+        )
         spec = request.packed()
         if spec is None:
             raise InvalidInput("An option looks as if it held a secret, which would be kept on disk.")

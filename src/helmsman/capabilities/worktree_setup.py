@@ -23,7 +23,7 @@ from helmsman.git.worktree import Worktree, set_up_of
 from helmsman.settings import CONFIG_NAME, read_toml
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
     from pathlib import Path
 
     from helmsman.sessions.session import Session
@@ -74,27 +74,36 @@ class WorktreeSetup:
     def __init__(self, helm: Steering) -> None:
         self._helm = helm
 
-    async def is_due(self, directory: Path) -> bool:
-        """Return whether a worktree that is made for work in a directory is to be set up."""
+    async def is_due(self, directories: Sequence[Path]) -> bool:
+        """Return whether one of the worktrees that are made for work in these directories is to be set up."""
 
         def look() -> bool:
-            git = find_git(directory, self._helm.settings.state_dir)
-            return git is not None and any(_setup_or_problem(git.work_tree))
+            found = (find_git(directory, self._helm.settings.state_dir) for directory in directories)
+            return any(git is not None and any(_setup_or_problem(git.work_tree)) for git in found)
 
         return await anyio.to_thread.run_sync(look)
 
     async def defer_turn(self, session: Session, task_id: str, go_on: Callable[[], Awaitable[None]]) -> bool:
-        """Return whether a requested turn must wait for the setup of its worktree; then `go_on` is called."""
+        """Return whether a requested turn must wait for the setup of its worktrees; then `go_on` is called."""
         tree = session.worktree
         if tree is None or not _can_ask(session):
             return False
-        command, problem = await anyio.to_thread.run_sync(_due, tree)
-        if problem is not None:
-            await self._report(session, tree, f"The worktree was not set up: {problem}", "")
-        if command is None:
-            return False
-        hold_turn(self._helm, session, task_id, _WAITS, partial(self._ask_and_run, tree, command), go_on)
-        return True
+        due: list[tuple[Worktree, str]] = []
+        for one in tree.each:
+            command, problem = await anyio.to_thread.run_sync(_due, one)
+            if problem is not None:
+                await self._report(session, one, f"The worktree was not set up: {problem}", "")
+            if command is not None:
+                due.append((one, command))
+        if due:
+            hold_turn(self._helm, session, task_id, _WAITS, partial(self._set_up, due), go_on)
+        return bool(due)
+
+    async def _set_up(self, due: Sequence[tuple[Worktree, str]], held: HeldTurn) -> None:
+        for tree, command in due:
+            if held.session.is_stopping:
+                return
+            await self._ask_and_run(tree, command, held)
 
     async def _ask_and_run(self, tree: Worktree, command: str, held: HeldTurn) -> None:
         session = held.session

@@ -319,7 +319,8 @@ def _print(applied: dict[str, Any]) -> None:
         echo(f"Still running there, and ended first: {one_line(command_line)}", err=True)
     merged = ", merged with what had changed there" if applied["how"] == "three-way" else ""
     files = counted(len(applied["files"]), "file")
-    echo(f"{files} brought into {one_line(applied['repository'])}{merged}.", err=True)
+    places = ", ".join(map(one_line, (applied["repository"], *applied.get("others", ()))))
+    echo(f"{files} brought into {places}{merged}.", err=True)
     for file in applied["files"]:
         echo(one_line(file["path"]))
 

@@ -155,6 +155,19 @@ def step_options(command: Callable[..., Any], *, prompt_required: bool = True) -
     help="Take the task from this issue, in a worktree. PROMPT, if given, comes before it.",
 )
 @click.option("--worktree", is_flag=True, help="Work in a git worktree of its own; `helmsman apply` brings it back.")
+@click.option(
+    "--from",
+    "start",
+    metavar="WHAT",
+    help="Start its worktree from a branch, a commit, a pull request (pr:17), or with your uncommitted changes (dirty).",
+)
+@click.option(
+    "--add-dir",
+    "add_dirs",
+    metavar="DIR",
+    multiple=True,
+    help="Work in this repository too, with --worktree in a worktree of it. Repeatable.",
+)
 @placement_options
 @interactive_option
 @click.option("--detach", is_flag=True, help="Start it and return immediately; questions wait for an answer.")
@@ -180,6 +193,8 @@ def command(
     to_host: str | None,
     issue: str | None,
     worktree: bool,
+    start: str | None,
+    add_dirs: tuple[str, ...],
     interactive: bool,
     detach: bool,
     bound: bool,
@@ -201,7 +216,8 @@ def command(
     """
     from helmsman.terminal import has_terminal
 
-    _check_combination(session_id, directory, go_on=go_on, worktree=worktree, detach=detach, bound=bound)
+    in_worktree = worktree or start is not None
+    _check_combination(session_id, directory, go_on=go_on, worktree=in_worktree, detach=detach, bound=bound)
     placement = take_placement(options)
     arguments = step_arguments(**options) | placement
     if to_host is not None:
@@ -212,9 +228,14 @@ def command(
         directory = None
     if issue is not None and (session_id is not None or go_on or to_host is not None):
         raise click.UsageError("--issue is for a new session on this machine.")
-    worktree = worktree or issue is not None
-    if worktree:
-        arguments["worktree"] = True
+    worktree = worktree or issue is not None or start is not None
+    if add_dirs and (session_id is not None or go_on):
+        raise click.UsageError("A session stays in its directories: --add-dir is for a new one.")
+    if worktree or add_dirs:
+        from helmsman.model.inputs import worktree_words
+
+        places = [str(host().place(place)) for place in add_dirs]
+        arguments |= worktree_words(places, start, worktree=worktree)
     if prompt is None and issue is None and (as_json or detach or not has_terminal()):
         raise click.UsageError("Missing argument 'PROMPT': what to do. It can be left out only on a terminal.")
     text = None if prompt is None else prompt_text(prompt)

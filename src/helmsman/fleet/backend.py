@@ -61,7 +61,7 @@ from helmsman.model.inputs import (
     takes_turn_options,
     turn_request,
 )
-from helmsman.model.options import LIST_LIMIT, Placement, without_secrets
+from helmsman.model.options import LIST_LIMIT, Placement, WorktreeOptions, without_secrets
 from helmsman.model.prompts import message_part
 from helmsman.model.request import TurnRequest
 from helmsman.service import HelmsmanService
@@ -191,7 +191,7 @@ class FleetBackend:
         *,
         cwd: PathLike | None = None,
         on_question: QuestionHandler | None = None,
-        worktree: bool = False,
+        worktree: bool | WorktreeOptions = False,
         min_remaining_percent: float | None = None,
         idempotency_key: str | None = None,
         on_task: Callable[[str], None] | None = None,
@@ -210,6 +210,11 @@ class FleetBackend:
             )
         settings, placement = self._helm.settings, options.get("placement")
         in_place = placement is not None and placement.in_place
+        if isinstance(worktree, WorktreeOptions) and worktree != WorktreeOptions():
+            raise InvalidInput(
+                "A fleet brings the last commit of one repository to a machine. Leave start and add_dirs out.",
+                parameter="worktree",
+            )
         if in_place and worktree:
             raise InvalidInput("in_place works in the directory itself: leave worktree out.", parameter="worktree")
         place = from_here("." if cwd is None else cwd)

@@ -28,9 +28,9 @@ from helmsman.base.structs import Value, replace
 from helmsman.errors import InvalidInput, WorkspaceIncomplete, WorkspaceTooLarge, WorktreeError
 from helmsman.git.command import SUBMODULE, Git, find_git, is_bare
 from helmsman.git.included_files import pack_included
-from helmsman.git.lifecycle import slug
 from helmsman.git.patches import named, shown
 from helmsman.git.snapshot import scratch, take_snapshot
+from helmsman.git.worktree import slug
 from helmsman.settings import Settings, ensure_state_dir
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Apply a change to a repository's working tree: all of it, or nothing. All code that applies changes uses this module.
 
-The new content of the tree is computed among git's objects: by the caller (`apply_tree`), or from a unified diff
+The new content of the tree is computed among git's objects: by the caller (`plan_tree`), or from a unified diff
 (`apply_patch`). A diff is applied to a separate index, or else merged three-way with the version it was made from. So a
 conflict is found before any file changes. Then obstacles in the working tree are looked for, and only then files are
 written. A failed write restores the previous files; if the process is killed, the next process restores them. Changes that
@@ -22,6 +22,7 @@ import re
 import shutil
 import stat
 import time
+import uuid
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -47,6 +48,8 @@ _NAMED_FILES: Final = 10
 """Maximum number of files that a message names; `details` has all of them."""
 _ANY: Final = range(256)
 _JOURNAL: Final = "writing-"
+_FOLDER: Final = "journal-"
+_SETTLING: Final = "writing.lock"
 _NOT_PUT_BACK: Final = "not-put-back-"
 _BEGUN: Final = "begun.json"
 _COMPLAINT: Final = re.compile(
@@ -98,7 +101,7 @@ def one_at_a_time(git: Git) -> Iterator[None]:
     """
     try:
         with file_lock(_lock_file(ensure_state_dir(git.place), _which(git)), timeout=_LOCK_SECONDS):
-            _settle(_journal_of(git))
+            _settle(_mark_of(git))
             yield
     except TimeoutError as error:
         raise WorktreeError(
@@ -114,7 +117,7 @@ def _lock_file(state_dir: Path, which: str) -> Path:
     return state_dir / f"repository-{which}.lock"
 
 
-def _journal_of(git: Git) -> Path:
+def _mark_of(git: Git) -> Path:
     return git.place / f"{_JOURNAL}{_which(git)}"
 
 
@@ -145,8 +148,9 @@ def apply_patch(directory: Path, diff: str, *, allow_dirty: bool = False, state_
                 f"The repository {git.work_tree} has no commit yet, so nothing can be applied. Commit first."
             )
         three_way = _apply_to_index(git.without_merge_programs(), diff)
-        files = apply_tree(git, git.text("write-tree"), allow_dirty=allow_dirty, refuse_untracked=True)
-        return AppliedPatch(repository=git.work_tree, files=tuple(map(shown, files)), three_way=three_way)
+        planned = plan_tree(git, git.text("write-tree"), allow_dirty=allow_dirty, refuse_untracked=True)
+        write([planned])
+        return AppliedPatch(repository=git.work_tree, files=tuple(map(shown, planned.paths)), three_way=three_way)
 
 
 def _apply_to_index(git: Git, diff: str) -> bool:
@@ -182,41 +186,48 @@ def _apply_to_index(git: Git, diff: str) -> bool:
 # --- a tree ----------------------------------------------------------------------------------------------------------
 
 
-def apply_tree(git: Git, wanted: str, *, allow_dirty: bool, refuse_untracked: bool = False) -> list[str]:
-    """Make the working tree match the tree `wanted` where that differs from HEAD. Return the paths.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedWrite:
+    """Files of a working tree to be written as in the tree `wanted`. `paths` also has those that are so already."""
+
+    git: Git
+    wanted: str
+    changes: Sequence[TreeDifference]
+    paths: tuple[str, ...]
+
+
+def plan_tree(git: Git, wanted: str, *, allow_dirty: bool, refuse_untracked: bool = False) -> PlannedWrite:
+    """Return how the working tree comes to match the tree `wanted` where that differs from HEAD.
 
     `git` is from `scratch`. With `refuse_untracked`, any untracked file makes the tree dirty, otherwise only one that
     is in the way.
 
     Raises:
         DirtyTree: There are uncommitted changes, and they are not allowed.
-        ApplyConflict: A file is in the way. Nothing was changed.
-        WorktreeError: Git fails, or a file cannot be written. Nothing was changed, or everything was restored.
+        ApplyConflict: A file is in the way.
+        WorktreeError: Git fails.
     """
     head = git.text("rev-parse", "--verify", "HEAD^{tree}")
     changes = git.differences(head, wanted)
     refuse_repositories(change.path for change in changes if change.is_submodule)
     missing = _not_there_yet(git, head, wanted, changes, allow_dirty=allow_dirty, refuse_untracked=refuse_untracked)
-    if missing:
-        _write(git, wanted, missing)
-    return [change.path for change in changes]
+    return PlannedWrite(git=git, wanted=wanted, changes=missing, paths=tuple(change.path for change in changes))
 
 
-def exchange_trees(git: Git, now: str, wanted: str) -> None:
-    """Change a working tree from the tree `now` to the tree `wanted`. Files that are in neither are not overwritten.
+def plan_exchange(git: Git, now: str, wanted: str) -> PlannedWrite:
+    """Return how a working tree is changed from the tree `now` to the tree `wanted`. Files that are in neither are not
+    overwritten.
 
     `git` has a separate index, and the caller holds `one_at_a_time`.
 
     Raises:
-        ApplyConflict: A file is in the way. Nothing was changed.
-        WorktreeError: A file cannot be written. Everything was restored.
+        ApplyConflict: A file is in the way.
     """
     changes = git.differences(now, wanted)
     conflicts = _obstacles(git.work_tree, changes)
     if conflicts.reasons:
         raise conflicts.error(git.work_tree)
-    if changes:
-        _write(git, wanted, changes)
+    return PlannedWrite(git=git, wanted=wanted, changes=changes, paths=tuple(change.path for change in changes))
 
 
 def refuse_repositories(paths: Iterable[str]) -> None:
@@ -288,27 +299,42 @@ def _differing(git: Git, tree: str) -> set[str]:
 
 # The new files and the files that they replace are copied to a journal first. A process that is killed in the middle leaves
 # the journal, and the next process restores everything. Each file is replaced atomically, so it is the old one, the new one,
-# or one that was changed since by another program, which is left alone.
+# or one that was changed since by another program, which is left alone. Several working trees that are written together
+# share a journal: each repository has a mark that names it. Marks are written before the journal and removed after it, by
+# those that have locked the repository.
 
 
-def _write(git: Git, wanted: str, changes: Sequence[TreeDifference]) -> None:
-    """Write the files of these changes as in the tree `wanted`.
+def write(planned: Sequence[PlannedWrite]) -> None:
+    """Write the files of one or more working trees: all of them, or none.
 
-    The caller holds `one_at_a_time` and has checked for obstacles.
+    The caller holds `one_at_a_time` of each.
+
+    Raises:
+        WorktreeError: A file cannot be written. Everything was restored.
     """
-    journal = _Journal(_journal_of(git), git.work_tree, {change.path: change.is_deletion for change in changes})
+    planned = [one for one in planned if one.changes]
+    if not planned:
+        return
+    place = planned[0].git.place
+    roots = {one.git.work_tree: {change.path: change.is_deletion for change in one.changes} for one in planned}
+    journal = _Journal(place / f"{_FOLDER}{uuid.uuid4().hex}", roots)
+    marks = [_mark_of(one.git) for one in planned]
     try:
+        for mark in marks:
+            replace_file(mark, journal.folder.name)
         journal.old.mkdir(parents=True)
-        journal.new.mkdir()
-        written = [change.path for change in changes if not change.is_deletion]
-        git.run("read-tree", wanted)
-        # Where no file is, git reads in the index how the others are to be written.
-        replace(git, work_tree=journal.new).run(
-            "checkout-index", "--force", "-z", "--stdin", stdin=nul_separated(written)
-        )
-        for place, old, _ in journal.files():
-            if is_file(place):
-                shutil.copy2(place, old, follow_symlinks=False)
+        for number, one in enumerate(planned):
+            new = journal.new / str(number)
+            new.mkdir(parents=True)
+            written = [change.path for change in one.changes if not change.is_deletion]
+            one.git.run("read-tree", one.wanted)
+            # Where no file is, git reads in the index how the others are to be written.
+            replace(one.git, work_tree=new).run(
+                "checkout-index", "--force", "-z", "--stdin", stdin=nul_separated(written)
+            )
+        for file, old, _ in journal.files():
+            if is_file(file):
+                shutil.copy2(file, old, follow_symlinks=False)
         journal.begin()
         journal.bring()
     except BaseException as error:
@@ -316,33 +342,41 @@ def _write(git: Git, wanted: str, changes: Sequence[TreeDifference]) -> None:
         if isinstance(error, OSError):
             found = "All is as it was" if kept is None else f"What could not be put back is in {kept}"
             raise WorktreeError(
-                f"{git.work_tree} cannot be written: {error}. {found}. Make it writable, or make room."
+                f"{journal.where} cannot be written: {error}. {found}. Make it writable, or make room."
             ) from error
         raise
     finally:
         journal.remove()
+        for mark in marks:
+            mark.unlink(missing_ok=True)
 
 
 def settle_writes(state_dir: Path) -> None:
     """Put back what processes that were killed have half written into working trees. Blocks."""
-    for folder in state_dir.glob(f"{_JOURNAL}*"):
-        held = take_lock(_lock_file(state_dir, folder.name.removeprefix(_JOURNAL)))
+    for mark in state_dir.glob(f"{_JOURNAL}*"):
+        held = take_lock(_lock_file(state_dir, mark.name.removeprefix(_JOURNAL)))
         if held is not None:
             try:
-                _settle(folder)
+                _settle(mark)
             finally:
                 release_lock(held)
 
 
-def _settle(folder: Path) -> None:
-    """Finish the work of a killed process: undo it unless it was complete. The caller holds its lock."""
-    if not folder.is_dir():
+def _settle(mark: Path) -> None:
+    """Finish the work of a killed process: undo it unless it was complete. The caller holds its lock.
+
+    A journal of several repositories is settled for all of them. No living process writes them: it would hold this lock.
+    """
+    if not mark.exists():
         return
-    journal = _Journal.begun(folder)
-    if journal is not None and not journal.is_done():
-        log.warning("a process was killed while it wrote into %s: all is put back", journal.root)
-        journal.put_back()
-    shutil.rmtree(folder, ignore_errors=True)
+    with file_lock(mark.with_name(_SETTLING), timeout=_LOCK_SECONDS):
+        folder = mark.with_name(mark.read_text(encoding="ascii"))
+        journal = _Journal.begun(folder)
+        if journal is not None and not journal.is_done():
+            log.warning("a process was killed while it wrote into %s: all is put back", journal.where)
+            journal.put_back()
+        shutil.rmtree(folder, ignore_errors=True)
+        mark.unlink()
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,9 +384,8 @@ class _Journal:
     """Directory with the old and the new version of files that are about to be written."""
 
     folder: Path
-    root: Path
-    paths: Mapping[str, bool]
-    """Written paths, each with whether it is a deletion."""
+    roots: Mapping[Path, Mapping[str, bool]]
+    """Written paths of each working tree, each with whether it is a deletion."""
 
     @classmethod
     def begun(cls, folder: Path) -> _Journal | None:
@@ -361,7 +394,11 @@ class _Journal:
             told = json.loads((folder / _BEGUN).read_bytes())
         except (FileNotFoundError, ValueError):
             return None
-        return cls(folder, Path(told["root"]), told["paths"])
+        return cls(folder, {Path(root): paths for root, paths in told.items()})
+
+    @property
+    def where(self) -> str:
+        return ", ".join(map(str, self.roots))
 
     @property
     def old(self) -> Path:
@@ -376,14 +413,14 @@ class _Journal:
         return (self.folder / _BEGUN).exists()
 
     def begin(self) -> None:
-        told = {"root": os.fspath(self.root), "paths": self.paths}
+        told = {os.fspath(root): paths for root, paths in self.roots.items()}
         replace_file(self.folder / _BEGUN, json.dumps(told))
 
     def bring(self) -> None:
         """Have the new files take the place of the old ones."""
         for place, _, new in self.files():
             if not is_file(new):
-                remove_file(self.root, place.relative_to(self.root))
+                self._remove(place)
         for place, _, new in self.files():
             if is_file(new):
                 self._put(new, place)
@@ -403,7 +440,7 @@ class _Journal:
         for place, old in written:
             if not is_file(old):
                 with _failure_logged(place):
-                    remove_file(self.root, place.relative_to(self.root))
+                    self._remove(place)
         for place, old in written:
             if is_file(old):
                 with _failure_logged(place):
@@ -411,7 +448,7 @@ class _Journal:
         if not any(self._has(place, new) for place, _, new in self.files()):
             return None
         aside = self.folder.rename(self.folder.with_name(f"{_NOT_PUT_BACK}{self.folder.name}-{time.time_ns()}"))
-        log.error("what could not be put back into %s is in %s", self.root, aside)
+        log.error("what could not be put back into %s is in %s", self.where, aside)
         return aside
 
     def remove(self) -> None:
@@ -420,8 +457,11 @@ class _Journal:
 
     def files(self) -> Iterator[tuple[Path, Path, Path]]:
         """Yield each file's path, its old version and its new one. One of the two may not exist."""
-        for number, (path, is_deletion) in enumerate(self.paths.items()):
-            yield self.root / path, self.old / str(number), self._nothing if is_deletion else self.new / path
+        number = itertools.count()
+        for part, (root, paths) in enumerate(self.roots.items()):
+            for path, is_deletion in paths.items():
+                new = self._nothing if is_deletion else self.new / str(part) / path
+                yield root / path, self.old / str(next(number)), new
 
     @property
     def _nothing(self) -> Path:
@@ -429,14 +469,21 @@ class _Journal:
 
     def _has(self, place: Path, version: Path) -> bool:
         """Return whether the file has this version. A file behind a link does not count."""
-        return same_file(self._nothing if _link_before(self.root, place) else place, version)
+        return same_file(self._nothing if _link_before(self._root_of(place), place) else place, version)
 
     def _beside(self, place: Path) -> Path:
         return place.with_name(f".{self.folder.name}")
 
     def _put(self, version: Path, place: Path) -> None:
-        path = place.relative_to(self.root)
-        put_file(self.root, path, version, beside=self._beside(place).name, like=self.new)
+        root = self._root_of(place)
+        put_file(root, place.relative_to(root), version, beside=self._beside(place).name, like=self.new)
+
+    def _remove(self, place: Path) -> None:
+        root = self._root_of(place)
+        remove_file(root, place.relative_to(root))
+
+    def _root_of(self, place: Path) -> Path:
+        return max((root for root in self.roots if place.is_relative_to(root)), key=lambda root: len(root.parts))
 
 
 def _link_before(root: Path, place: Path) -> Path | None:

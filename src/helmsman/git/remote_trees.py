@@ -41,12 +41,13 @@ from helmsman.git.included_files import unpack_included
 from helmsman.git.lifecycle import made_inside, remove_folder, write_files
 from helmsman.git.patches import (
     Conflicts,
-    exchange_trees,
     left_out_by_sparse_checkout,
     named,
     one_at_a_time,
+    plan_exchange,
     refuse_repositories,
     shown,
+    write,
 )
 from helmsman.git.snapshot import index_files, scratch, take_snapshot
 from helmsman.git.tree_changes import Applied, TreeDiff, check_present, compare, merged
@@ -198,7 +199,7 @@ def remove_workspace(state_dir: Path, workspace_id: str) -> None:
 
 def remove_unused(state_dir: Path) -> None:
     """Remove old workspaces without worktrees, and files that arrived but were never used."""
-    used = {tree.repository for tree in read_records(state_dir)}
+    used = {one.repository for tree in read_records(state_dir) for one in tree.each}
     since = time.time() - _UNUSED_SECONDS
     for file in (state_dir / _RECORDS).glob("*"):
         with suppress(OSError, WorktreeError, InvalidInput):
@@ -523,7 +524,7 @@ def apply_result(
         if conflicts.reasons:
             raise conflicts.error(remote.repository)
         files = compare(git, now, wanted).files
-        exchange_trees(git, now, wanted)
+        write([plan_exchange(git, now, wanted)])
         return Applied(files=files, how="clean" if now == base else "three-way", diff=diff)
 
 

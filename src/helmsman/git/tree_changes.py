@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
@@ -17,19 +17,21 @@ from helmsman.git.command import Git, find_git
 from helmsman.git.diff import FileDiff, FileKind, FileStat, file_patches, read_diff
 from helmsman.git.patches import (
     Conflicts,
-    apply_tree,
+    PlannedWrite,
     diff_digest,
-    exchange_trees,
     is_file,
     one_at_a_time,
+    plan_exchange,
+    plan_tree,
     refuse_repositories,
     same_file,
     shown,
+    write,
 )
 from helmsman.git.snapshot import Snapshot, TreeState, scratch, take_snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from helmsman.git.worktree import Worktree
 
@@ -38,11 +40,10 @@ Selection: TypeAlias = Mapping[str, Collection[int] | None]
 _KINDS: Final[dict[str, FileKind]] = {"A": "added", "D": "deleted", "R": "renamed", "C": "copied"}
 _STAT_WIDTH: Final = 100
 
-_PLAINLY: Final = (
-    *("-r", "--no-ext-diff", "--no-textconv", "--no-color", "--full-index", "--ignore-submodules=none"),
-    *("--src-prefix=a/", "--dst-prefix=b/"),
-)
+_PLAINLY: Final = ("-r", "--no-ext-diff", "--no-textconv", "--no-color", "--full-index", "--ignore-submodules=none")
 """Ignore the repository's configuration and attributes: no program named there may run."""
+_MOVE: Final = re.compile(rb'^((?:rename|copy) (?:from|to) "?)', re.MULTILINE)
+"""Lines of a patch whose paths git writes without a prefix. No line of content begins so."""
 
 
 class TreeDiff(Value, frozen=True, kw_only=True):
@@ -70,20 +71,38 @@ class TreeDiff(Value, frozen=True, kw_only=True):
 
 
 def diff(tree: Worktree) -> TreeDiff:
-    """Return all changes in a worktree since its creation, committed or not. Blocks; call it in a thread.
+    """Return all changes in the worktrees of a session since their creation, committed or not. Blocks; call it in a
+    thread.
 
     Raises:
-        WorktreeError: The worktree is gone, or git cannot read it.
+        WorktreeError: A worktree is gone, or git cannot read it.
     """
-    check_present(tree)
-    with scratch(tree.own_git) as git:
-        snapshot = take_snapshot(git, tree.included)
-        return compare(git, tree.base, snapshot.tree, snapshot)
+
+    def look(tree: Worktree, prefix: str) -> TreeDiff:
+        check_present(tree)
+        with scratch(tree.own_git) as git:
+            snapshot = take_snapshot(git, tree.included)
+            return compare(git, tree.base, snapshot.tree, snapshot, prefix)
+
+    return _joined([look(one, prefix) for prefix, one in tree.by_prefix.items()])
+
+
+def _joined(diffs: Sequence[TreeDiff]) -> TreeDiff:
+    """Return the changes of several repositories as one."""
+    return TreeDiff(
+        patch=b"".join(one.patch for one in diffs),
+        files=tuple(file for one in diffs for file in one.files),
+        stat="".join(one.stat for one in diffs),
+        nested=tuple(name for one in diffs for name in one.nested),
+        left_out=tuple(name for one in diffs for name in one.left_out),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiffView:
-    """How to read a change: without white space; `since` another tree; or one file `whole`, by its paths."""
+    """How to read a change: without white space; `since` another tree of the first repository; or one file `whole`, by
+    its paths.
+    """
 
     ignore_whitespace: bool = False
     since: str | None = None
@@ -91,23 +110,29 @@ class DiffView:
 
 
 def diff_and_view(tree: Worktree, view: DiffView) -> tuple[TreeDiff, str]:
-    """Return all changes in a worktree, and the text of a view of the same content. Blocks.
+    """Return all changes in the worktrees of a session, and the text of a view of the same content. Blocks.
 
     Raises:
-        WorktreeError: The worktree is gone, or git cannot read it.
+        WorktreeError: A worktree is gone, or git cannot read it.
     """
-    check_present(tree)
-    with scratch(tree.own_git) as git:
-        snapshot = take_snapshot(git, tree.included)
-        options = [*_PLAINLY, "-M", "-C", "--patch", "--no-commit-id"]
-        if view.ignore_whitespace:
-            options += ["-w", "--ignore-blank-lines"]
-        paths = [f":(literal,top){path}" for path in view.whole]
-        if paths:
-            options.append("-U1000000")
-        trees = (view.since or tree.base, snapshot.tree)
-        text = git.run("diff-tree", *options, *trees, "--", *paths).output.decode("utf-8", "replace")
-        return compare(git, tree.base, snapshot.tree, snapshot), text
+    diffs, text = list[TreeDiff](), ""
+    for prefix, one in tree.by_prefix.items():
+        check_present(one)
+        with scratch(one.own_git) as git:
+            snapshot = take_snapshot(git, one.included)
+            diffs.append(compare(git, one.base, snapshot.tree, snapshot, prefix))
+            options = ["-M", "-C", "--patch", "--no-commit-id"]
+            if view.ignore_whitespace:
+                options += ["-w", "--ignore-blank-lines"]
+            inside = [path.removeprefix(prefix) for path in view.whole if path.startswith(prefix)]
+            paths = [f":(literal,top){path}" for path in inside]
+            if paths:
+                options.append("-U1000000")
+            if paths or not view.whole:
+                since = view.since if one is tree else None
+                arguments = (*options, since or one.base, snapshot.tree, "--", *paths)
+                text += _with_moves(_diff_tree(git, prefix, *arguments), prefix).decode("utf-8", "replace")
+    return _joined(diffs), text
 
 
 def diff_of_directory(directory: Path, since: str | None = None, *, state_dir: Path) -> TreeDiff:
@@ -127,20 +152,43 @@ def diff_of_directory(directory: Path, since: str | None = None, *, state_dir: P
         return compare(git, _since(git, since), snapshot.tree, snapshot)
 
 
-def compare(git: Git, before: str, after: str, around: Snapshot | TreeState | None = None) -> TreeDiff:
-    """Return the difference of two trees, with renames detected. `around` supplies nested repositories and omissions."""
+def compare(
+    git: Git, before: str, after: str, around: Snapshot | TreeState | None = None, prefix: str = ""
+) -> TreeDiff:
+    """Return the difference of two trees, with renames detected. `around` supplies nested repositories and omissions.
+
+    All paths begin with `prefix`.
+    """
 
     def diff_tree(*options: str) -> bytes:
-        return git.run("diff-tree", *_PLAINLY, "-M", "-C", *options, before, after).output
+        return _diff_tree(git, prefix, "-M", "-C", *options, before, after)
 
     # Rename detection is expensive, so two outputs are requested per run. An empty line ends the stat.
     stat, end, patch = diff_tree(f"--stat={_STAT_WIDTH}", "--patch", "--binary").partition(b"\n\n")
+    overview = (stat + end[:1]).decode("utf-8", "replace")
     return TreeDiff(
-        patch=patch,
-        files=tuple(_file_stats(diff_tree("--raw", "--numstat", "-z"))),
-        stat=(stat + end[:1]).decode("utf-8", "replace"),
-        nested=() if around is None else tuple(map(shown, around.nested)),
-        left_out=tuple(map(shown, around.left_out)) if isinstance(around, Snapshot) else (),
+        patch=_with_moves(patch, prefix),
+        files=_prefixed(_file_stats(diff_tree("--raw", "--numstat", "-z")), prefix),
+        stat=f"{prefix}\n{overview}" if prefix and overview else overview,
+        nested=() if around is None else tuple(prefix + shown(name) for name in around.nested),
+        left_out=tuple(prefix + shown(name) for name in around.left_out) if isinstance(around, Snapshot) else (),
+    )
+
+
+def _diff_tree(git: Git, prefix: str, *arguments: str) -> bytes:
+    """Return git's comparison of two trees. `prefix` holds plain characters only."""
+    sides = (f"--src-prefix=a/{prefix}", f"--dst-prefix=b/{prefix}")
+    return git.run("diff-tree", *_PLAINLY, *sides, *arguments).output
+
+
+def _with_moves(patch: bytes, prefix: str) -> bytes:
+    """Return a patch with the prefix also in the lines on renames and copies."""
+    return _MOVE.sub(rb"\g<1>" + prefix.encode(), patch) if prefix else patch
+
+
+def _prefixed(files: Iterable[FileStat], prefix: str) -> tuple[FileStat, ...]:
+    return tuple(
+        replace(file, path=prefix + file.path, old_path=file.old_path and prefix + file.old_path) for file in files
     )
 
 
@@ -222,22 +270,37 @@ class Unsaved:
 
 
 def unsaved(tree: Worktree) -> Unsaved:
-    """Return the work that exists only in a worktree. Blocks; call it in a thread.
+    """Return the work that exists only in the worktrees of a session. Blocks; call it in a thread.
 
     A changed file counts as saved if the main tree has the same content, by an apply or otherwise.
     """
-    commits = lost_commits(tree)
+    found = [_unsaved(one, prefix) for prefix, one in tree.by_prefix.items()]
+    return Unsaved(
+        commits=tuple(commit for one in found for commit in one.commits),
+        files=tuple(file for one in found for file in one.files),
+        nested=tuple(name for one in found for name in one.nested),
+        unreadable=any(one.unreadable for one in found),
+    )
+
+
+def _unsaved(tree: Worktree, prefix: str) -> Unsaved:
+    commits, alone = _lost_commits(tree), replace(tree, others=())
     try:
-        changes = diff(tree)
+        changes = diff(alone)
     except WorktreeError:
         return Unsaved(commits=commits, unreadable=tree.path.exists())
-    files = tuple(file for file in changes.files if not _is_in_main_tree(tree, file))
-    odd = tuple(FileStat(path=name, kind="added", added=None, removed=None) for name in changes.left_out)
-    return Unsaved(commits=commits, files=(*files, *odd), nested=changes.nested)
+    files = (file for file in changes.files if not _is_in_main_tree(tree, file))
+    odd = (FileStat(path=name, kind="added", added=None, removed=None) for name in changes.left_out)
+    nested = tuple(prefix + name for name in changes.nested)
+    return Unsaved(commits=commits, files=_prefixed((*files, *odd), prefix), nested=nested)
 
 
 def lost_commits(tree: Worktree) -> tuple[str, ...]:
-    """Return the commits that only this worktree and its branch have, newest first."""
+    """Return the commits that only the worktrees of a session and their branches have, newest first."""
+    return tuple(commit for one in tree.each for commit in _lost_commits(one))
+
+
+def _lost_commits(tree: Worktree) -> tuple[str, ...]:
     wanted = ("HEAD", f"refs/heads/{tree.branch}")
     others = ("--not", tree.base, f"--exclude={tree.branch}", "--branches", "--tags", "--remotes")
     git = replace(tree.own_git, work_tree=tree.git_dir)  # the files may be gone already
@@ -248,7 +311,7 @@ def lost_commits(tree: Worktree) -> tuple[str, ...]:
 
 
 def changed_files(tree: Worktree) -> tuple[FileStat, ...] | None:
-    """Return the files that differ from the worktree's base; None if it cannot be read."""
+    """Return the files that differ from the base of each worktree of a session; None if one cannot be read."""
     with suppress(WorktreeError):
         return diff(tree).files
     return None
@@ -302,12 +365,13 @@ def apply(
     check: Callable[[TreeDiff], None] | None = None,
     only: Selection | None = None,
 ) -> Applied:
-    """Apply the changes of a worktree to the main tree, by default all of them. Blocks; call it in a thread.
+    """Apply the changes of a session's worktrees to their main trees, by default all of them. Blocks; call it in a thread.
 
-    The worktree is not modified.
+    The worktrees are not modified. Every main tree is checked before the first one is written, and a failure restores
+    all.
 
     Args:
-        tree: The worktree.
+        tree: The worktree of the session, with its others.
         allow_dirty: Accept uncommitted changes in the main tree, if they are in other files.
         check: Receives exactly the changes that will be applied, even if the worktree changes concurrently. An
             exception it raises cancels the apply.
@@ -319,48 +383,106 @@ def apply(
         ApplyConflict: The changes do not fit. Nothing was touched.
         WorktreeError: Git failed, or a file cannot be written. Nothing was touched, or everything was restored.
     """
-    check_present(tree)
-    if not tree.repository.is_dir() or not tree.main_git.has("HEAD^{commit}"):
-        raise WorktreeError(f"{tree.repository} is gone or has no commit at HEAD. Check out the branch to apply to.")
-    with one_at_a_time(tree.main_git), scratch(tree.own_git) as own, scratch(tree.main_git, own.objects) as main:
-        snapshot = take_snapshot(own, tree.included)
-        diff = compare(own, tree.base, snapshot.tree, snapshot)
+    for one in tree.each:
+        check_present(one)
+        if not one.repository.is_dir() or not one.main_git.has("HEAD^{commit}"):
+            raise WorktreeError(f"{one.repository} is gone or has no commit at HEAD. Check out the branch to apply to.")
+    with ExitStack() as stack:
+        sides = [
+            (*side, stack.enter_context(scratch(side[0].tree.main_git, side[1].objects)))
+            for side in _sides(tree, stack)
+        ]
+        diff = _joined([side.diff for side, _, _ in sides])
         if check is not None:
             check(diff)
-        base = own.text("rev-parse", "--verify", f"{tree.base}^{{tree}}")
-        if only is not None:
-            return _apply_part(main, base, selected_tree(own, base, snapshot.tree, diff.patch, only))
-        refuse_repositories(snapshot.nested)
-        head = main.text("rev-parse", "--verify", "HEAD^{tree}")
-        wanted = snapshot.tree if head == base else merged(main, base, head, snapshot.tree)
-        apply_tree(main, wanted, allow_dirty=allow_dirty)
-        files = diff.files if head == base else compare(main, head, wanted).files
-        return Applied(files=files, how="clean" if head == base else "three-way", diff=diff)
+        _check_paths(tree, only)
+        planned = [_plan(*side, allow_dirty, only) for side in sides]
+        write([one for one, _ in planned])
+        applied = [one for _, one in planned]
+        how: Literal["clean", "three-way"] = "clean" if all(one.how == "clean" for one in applied) else "three-way"
+        files = tuple(file for one in applied for file in one.files)
+        return Applied(files=files, how=how, diff=diff if only is None else _joined([one.diff for one in applied]))
 
 
-def _apply_part(main: Git, base: str, part: str) -> Applied:
-    """Merge a part with the files of the main tree as they are, so that several parts of a file can follow each other."""
-    now = take_snapshot(main).tree
-    wanted = part if now == base else merged(main, base, now, part)
-    exchange_trees(main, now, wanted)
-    files = compare(main, now, wanted).files
-    return Applied(files=files, how="clean" if now == base else "three-way", diff=compare(main, base, part))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Side:
+    """Worktree of a session with its content and its changes, whose paths begin with `prefix`."""
+
+    prefix: str
+    tree: Worktree
+    snapshot: Snapshot
+    diff: TreeDiff
+
+    def selected(self, only: Selection) -> Selection:
+        return {path.removeprefix(self.prefix): part for path, part in only.items() if path.startswith(self.prefix)}
+
+    def patch(self, git: Git) -> bytes:
+        """Return the patch without the prefix."""
+        return compare(git, self.tree.base, self.snapshot.tree).patch if self.prefix else self.diff.patch
+
+
+def _sides(tree: Worktree, stack: ExitStack) -> list[tuple[_Side, Git]]:
+    """Look at the worktrees of a session, each with a git from `scratch`. Their repositories are locked."""
+    for one in sorted(tree.each, key=lambda one: one.main_git.common_dir):  # in the same order in every process
+        stack.enter_context(one_at_a_time(one.main_git))
+    sides: list[tuple[_Side, Git]] = []
+    for prefix, one in tree.by_prefix.items():
+        own = stack.enter_context(scratch(one.own_git))
+        snapshot = take_snapshot(own, one.included)
+        diff = compare(own, one.base, snapshot.tree, snapshot, prefix)
+        sides.append((_Side(prefix=prefix, tree=one, snapshot=snapshot, diff=diff), own))
+    return sides
+
+
+def _check_paths(tree: Worktree, only: Selection | None) -> None:
+    for path in only or ():
+        if not path.startswith(tuple(tree.by_prefix)):
+            raise InvalidInput(f"{path!r:.200} is not among these changes. Look at them again.", parameter="only")
+
+
+def _plan(side: _Side, own: Git, main: Git, allow_dirty: bool, only: Selection | None) -> tuple[PlannedWrite, Applied]:
+    """Return what to write into a main tree, after checking that it fits."""
+    base = own.text("rev-parse", "--verify", f"{side.tree.base}^{{tree}}")
+    wanted = side.snapshot.tree
+    if only is None:
+        refuse_repositories(side.snapshot.nested)
+    else:
+        wanted = selected_tree(own, base, wanted, side.patch(own), side.selected(only))
+    if only is None and not side.tree.has_uncommitted:
+        now = main.text("rev-parse", "--verify", "HEAD^{tree}")
+    else:  # merged with the files as they are, so that several parts of a file can follow each other
+        now = take_snapshot(main).tree
+    result = wanted if now == base else merged(main, base, now, wanted)
+    if only is None and not side.tree.has_uncommitted:
+        planned = plan_tree(main, result, allow_dirty=allow_dirty)
+    else:
+        planned = plan_exchange(main, now, result)
+    part = side.diff if only is None else compare(main, base, wanted, prefix=side.prefix)
+    files = part.files if now == base else compare(main, now, result, prefix=side.prefix).files
+    return planned, Applied(files=files, how="clean" if now == base else "three-way", diff=part)
 
 
 def discard_part(tree: Worktree, only: Selection, *, check: Callable[[TreeDiff], None]) -> tuple[FileStat, ...]:
-    """Take some changes back in a worktree, as if they had not been made. Return the files that differ. Blocks.
+    """Take some changes back in a session's worktrees, as if they had not been made. Return the files that differ. Blocks.
 
     Commits stay; their changes are taken back in the files. `check` and the errors are as in `apply`.
     """
-    check_present(tree)
-    with one_at_a_time(tree.own_git), scratch(tree.own_git) as own:
-        snapshot = take_snapshot(own, tree.included)
-        diff = compare(own, tree.base, snapshot.tree, snapshot)
-        check(diff)
-        selected_tree(own, tree.base, snapshot.tree, diff.patch, only)  # the selection must exist
-        wanted = selected_tree(own, tree.base, snapshot.tree, diff.patch, without(diff.patch, only))
-        exchange_trees(own, snapshot.tree, wanted)
-        return compare(own, snapshot.tree, wanted).files
+    for one in tree.each:
+        check_present(one)
+    with ExitStack() as stack:
+        sides = _sides(tree, stack)
+        check(_joined([side.diff for side, _ in sides]))
+        _check_paths(tree, only)
+        planned: list[PlannedWrite] = []
+        files: list[FileStat] = []
+        for side, own in sides:
+            chosen, now, patch = side.selected(only), side.snapshot.tree, side.patch(own)
+            selected_tree(own, side.tree.base, now, patch, chosen)  # the selection must exist
+            wanted = selected_tree(own, side.tree.base, now, patch, without(patch, chosen))
+            planned.append(plan_exchange(own, now, wanted))
+            files += compare(own, now, wanted, prefix=side.prefix).files
+        write(planned)
+        return tuple(files)
 
 
 def merged(git: Git, base: str, ours: str, theirs: str) -> str:
@@ -373,8 +495,8 @@ def merged(git: Git, base: str, ours: str, theirs: str) -> str:
     _check_version(git)
     git = git.without_merge_programs()
     # These commits exist for this merge only. The real merge base does not matter, only the changes.
-    root = _commit_object(git, base)
-    sides = (_commit_object(git, ours, root), _commit_object(git, theirs, root))
+    root = commit_object(git, base)
+    sides = (commit_object(git, ours, root), commit_object(git, theirs, root))
     answer = git.run("merge-tree", "--write-tree", "-z", "--messages", *sides, accept=(0, 1))
     tree, _, rest = answer.output.partition(b"\0")
     if answer.code:
@@ -382,10 +504,11 @@ def merged(git: Git, base: str, ours: str, theirs: str) -> str:
     return tree.decode()
 
 
-def _commit_object(git: Git, tree: str, *parents: str) -> str:
+def commit_object(git: Git, tree: str, *parents: str, message: str = "worktree") -> str:
+    """Return a commit of Helmsman, on no branch."""
     named = {"user.name": "Helmsman", "user.email": "helmsman@localhost", "commit.gpgSign": "false"}
     arguments = [word for parent in parents for word in ("-p", parent)]
-    return git.with_settings(named).text("commit-tree", "-m", "worktree", *arguments, tree)
+    return git.with_settings(named).text("commit-tree", "-m", message, *arguments, tree)
 
 
 def _check_version(git: Git) -> None:
@@ -524,15 +647,7 @@ def push_target(git: Git, *, branch: str, base: str | None = None, remote: str |
         InvalidInput: There is no such remote, or its address is none that git pushes to.
         WorktreeError: Git fails.
     """
-    remotes = git.run("remote").output.decode("utf-8", "replace").split()
-    name = remote or (_FIRST_REMOTE if _FIRST_REMOTE in remotes else remotes[0] if len(remotes) == 1 else None)
-    if name is None or name not in remotes:
-        known = f"There are: {', '.join(remotes)}." if remotes else "There is none: git remote add origin URL"
-        raise InvalidInput(f"{git.work_tree} has no remote {name or _FIRST_REMOTE}. {known}", parameter="remote")
-    # As it is configured: git itself applies the user's `insteadOf` when it pushes.
-    url = git.ask("config", "--get", f"remote.{name}.pushurl") or git.ask("config", "--get", f"remote.{name}.url") or ""
-    if _PROTOCOLS.match(url) is None:
-        raise InvalidInput(f"Remote {name} is {url!r:.200}, which is no address to push to.", parameter="remote")
+    name, url = remote_of(git, remote)
     if base is None:
         head = git.ask("symbolic-ref", "--quiet", "--short", f"refs/remotes/{name}/HEAD")
         base = (
@@ -543,6 +658,24 @@ def push_target(git: Git, *, branch: str, base: str | None = None, remote: str |
             )
         )
     return PushTarget(remote=name, url=url, base=base)
+
+
+def remote_of(git: Git, remote: str | None = None) -> tuple[str, str]:
+    """Return the name and the address of a remote: the named one, or `origin`, or the only one.
+
+    Raises:
+        InvalidInput: There is no such remote, or its address is none that git pushes to.
+    """
+    remotes = git.run("remote").output.decode("utf-8", "replace").split()
+    name = remote or (_FIRST_REMOTE if _FIRST_REMOTE in remotes else remotes[0] if len(remotes) == 1 else None)
+    if name is None or name not in remotes:
+        known = f"There are: {', '.join(remotes)}." if remotes else "There is none: git remote add origin URL"
+        raise InvalidInput(f"{git.work_tree} has no remote {name or _FIRST_REMOTE}. {known}", parameter="remote")
+    # As it is configured: git itself applies the user's `insteadOf` when it pushes.
+    url = git.ask("config", "--get", f"remote.{name}.pushurl") or git.ask("config", "--get", f"remote.{name}.url") or ""
+    if _PROTOCOLS.match(url) is None:
+        raise InvalidInput(f"Remote {name} is {url!r:.200}, which is no address to push to.", parameter="remote")
+    return name, url
 
 
 def push(git: Git, url: str, commit: str, branch: str) -> None:

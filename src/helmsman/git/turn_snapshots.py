@@ -36,7 +36,7 @@ from helmsman.base.json_values import json_object_in
 from helmsman.base.structs import Value, pack, replace, unpack
 from helmsman.errors import WorktreeError
 from helmsman.git.command import SUBMODULE, Git, find_git, repository_root
-from helmsman.git.patches import exchange_trees, is_file, left_out_by_sparse_checkout, one_at_a_time, shown
+from helmsman.git.patches import is_file, left_out_by_sparse_checkout, one_at_a_time, plan_exchange, shown, write
 from helmsman.git.snapshot import TreeState, index_files, nul_separated, scratch
 from helmsman.git.tree_changes import TreeDiff, compare
 from helmsman.settings import ensure_state_dir
@@ -606,7 +606,7 @@ def rewind_files(
     """
     with one_at_a_time(git), _planned(git, wanted, after, leave_out) as (plan, own):
         agree(plan, replace(own, index=None))
-        exchange_trees(own, plan.now.tree, plan.wanted)
+        write([plan_exchange(own, plan.now.tree, plan.wanted)])
         return plan
 
 

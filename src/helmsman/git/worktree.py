@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import threading
 from contextlib import suppress
 from datetime import datetime
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import structs
 
 from helmsman.base.files import release_lock, replace_file, take_lock
-from helmsman.base.structs import Value
+from helmsman.base.structs import Value, replace
 from helmsman.base.user_directories import enclosing_roots, home_directory
 from helmsman.errors import WorktreeError
 from helmsman.settings import WORKTREES, ensure_state_dir
@@ -30,7 +31,11 @@ class Worktree(Value, frozen=True, kw_only=True):
 
     `repository` is the main tree, to which changes are applied. `directory` corresponds to the requested directory.
     `base` is the commit it started from. `included` lists ignored files copied from the main tree (`.worktreeinclude`),
-    which are not changes of the session.
+    which are not changes of the session. If it `has_uncommitted` changes of the main tree, `base` is a commit of them.
+    `port` is free for the programs of this worktree. `teardown` is the command that was approved for its end.
+
+    A session in several repositories has a worktree in each. The first one is the session's, with the `others`. Each of
+    these names it (`beside`).
     """
 
     path: Path
@@ -44,10 +49,38 @@ class Worktree(Value, frozen=True, kw_only=True):
     owner_pid: int
     created_at: datetime
     included: tuple[str, ...] = ()
+    has_uncommitted: bool = False
+    port: int | None = None
+    teardown: str | None = None
+    beside: str | None = None
+    others: tuple[Worktree, ...] = ()
 
     @property
     def name(self) -> str:
         return self.path.name
+
+    @property
+    def each(self) -> tuple[Worktree, ...]:
+        """All worktrees of the session, this one first."""
+        return (self, *self.others)
+
+    @property
+    def published_since(self) -> str:
+        """Commit from which on the commits of its branch are new to others."""
+        return f"{self.base}~1" if self.has_uncommitted else self.base
+
+    @property
+    def by_prefix(self) -> dict[str, Worktree]:
+        """Return the worktrees of the session by the beginning of their paths in its diff. A single one has none."""
+        if not self.others:
+            return {"": self}
+        found: dict[str, Worktree] = {}
+        for tree in self.each:
+            label, number = slug(tree.repository.name), 1
+            while (prefix := f"{label}/" if number == 1 else f"{label}-{number}/") in found:
+                number += 1
+            found[prefix] = tree
+        return found
 
     @property
     def state_dir(self) -> Path:
@@ -75,8 +108,14 @@ class Worktree(Value, frozen=True, kw_only=True):
 # of a worktree holds a lock next to its record; the system releases the lock when that process dies.
 
 
+_SLUG_LENGTH: Final = 40
 RECORDS: Final = "worktree-records"
 BRANCH_PREFIX: Final = "helmsman/"
+
+
+def slug(name: str) -> str:
+    """Return the name of a repository as part of a directory, branch or path."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:_SLUG_LENGTH].strip("-") or "repository"
 
 
 # --- records ---------------------------------------------------------------------------------------------------------
@@ -96,7 +135,8 @@ def write_record(tree: Worktree) -> None:
     """
     try:
         records_directory(tree.state_dir)
-        replace_file(_record_of(tree), json.dumps(structs.asdict(tree), indent=2, default=str))
+        content = structs.asdict(replace(tree, others=()))
+        replace_file(_record_of(tree), json.dumps(content, indent=2, default=str))
     except OSError as error:
         raise WorktreeError(
             f"The record of a worktree cannot be written: {error}. Make room or set HELMSMAN_STATE_DIR."
@@ -104,10 +144,22 @@ def write_record(tree: Worktree) -> None:
 
 
 def read_records(state_dir: Path) -> Iterator[Worktree]:
-    """Yield every recorded worktree, oldest first, without invalid records."""
+    """Yield the worktree of every session with its others, oldest first, without invalid records.
+
+    A worktree whose first one is gone is yielded alone.
+    """
+    trees = all_records(state_dir)
+    names = {tree.name for tree in trees}
+    for tree in trees:
+        if tree.beside not in names:
+            yield replace(tree, others=tuple(one for one in trees if one.beside == tree.name))
+
+
+def all_records(state_dir: Path) -> list[Worktree]:
+    """Return every recorded worktree by itself, oldest first, without invalid records."""
     state_dir = state_dir.absolute()
     found = (_read(file, state_dir) for file in (state_dir / RECORDS).glob("*.json"))
-    yield from sorted((tree for tree in found if tree is not None), key=lambda tree: (tree.created_at, tree.name))
+    return sorted((tree for tree in found if tree is not None), key=lambda tree: (tree.created_at, tree.name))
 
 
 def worktree_of(state_dir: Path, session_id: str) -> Worktree | None:
@@ -136,6 +188,10 @@ def _read(file: Path, state_dir: Path) -> Worktree | None:
             owner_pid=int(content["owner_pid"]),
             created_at=datetime.fromisoformat(content["created_at"]),
             included=tuple(map(str, content.get("included", ()))),
+            has_uncommitted=content.get("has_uncommitted") is True,
+            port=content.get("port") and int(content["port"]),
+            teardown=content.get("teardown") and str(content["teardown"]),
+            beside=content.get("beside") and str(content["beside"]),
         )
     except (OSError, ValueError, TypeError, LookupError, RecursionError):
         return None
@@ -203,13 +259,13 @@ PAST_WORKTREES: Final = "past-worktrees.jsonl"
 
 
 def remember_place(tree: Worktree) -> None:
-    """Record the repository of a worktree. Write errors are ignored, so that the worktree can still be removed."""
-    line = json.dumps({"name": tree.name, "repository": str(tree.repository)}) + "\n"
+    """Record the repositories of a worktree. Write errors are ignored, so that the worktree can still be removed."""
+    lines = "".join(json.dumps({"name": one.name, "repository": str(one.repository)}) + "\n" for one in tree.each)
     with contextlib.suppress(OSError):
         path = ensure_state_dir(tree.state_dir) / PAST_WORKTREES
         path.touch(mode=0o600)
         with path.open("ab", buffering=0) as file:  # one write, so that lines of two processes never mix
-            file.write(line.encode("ascii"))
+            file.write(lines.encode("ascii"))
 
 
 def places(state_dir: Path) -> Callable[[str | None], str | None]:
@@ -242,7 +298,7 @@ def directories_of(directory: str, state_dir: Path) -> frozenset[str]:
 
 def _repositories(state_dir: Path) -> dict[str, str]:
     """Return the repository of each worktree, by name."""
-    live = {tree.name: str(tree.repository) for tree in read_records(state_dir)}
+    live = {tree.name: str(tree.repository) for tree in all_records(state_dir)}
     return dict(_past(state_dir / PAST_WORKTREES)) | live
 
 

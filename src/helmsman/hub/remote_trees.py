@@ -64,6 +64,10 @@ class RemoteTrees:
             raise InvalidInput(
                 "`bring` names the directory: leave out cwd, and idempotency_key, with it.", parameter="bring"
             )
+        if named.get("worktree") not in (None, False, True):
+            raise InvalidInput(
+                "`bring` sends one repository as it is: leave start and add_dirs out.", parameter="bring"
+            )
         remote, placed = await self._bring(from_here(bring).resolve())
         named |= {"cwd": str(placed.directory), "worktree": True}
         try:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from helmsman.hub.remote_trees import RemoteTrees
     from helmsman.model.client_tools import ClientTool, ToolDefinition
     from helmsman.model.events import Event, PastTurn
-    from helmsman.model.options import PathLike, StartOptions, TurnOptions
+    from helmsman.model.options import PathLike, StartOptions, TurnOptions, WorktreeOptions
     from helmsman.sessions.session import QuestionHandler, Session, WhenBusy
     from helmsman.sessions.state import SessionStatus
     from helmsman.settings import Settings
@@ -323,7 +323,7 @@ class ServiceClient:
         *,
         cwd: PathLike | None = None,
         on_question: QuestionHandler | None = None,
-        worktree: bool = False,
+        worktree: bool | WorktreeOptions = False,
         bring: PathLike | None = None,
         min_remaining_percent: float | None = None,
         idempotency_key: str | None = None,
@@ -334,10 +334,11 @@ class ServiceClient:
         """Start a new session and its first turn. Return when the turn is under way.
 
         `on_question` answers this session's questions, instead of the handler of the whole Helmsman. `worktree` creates a
-        git worktree for it. `bring`, with `Helmsman(host=…)`, creates one there of the repository around this directory
-        here: `Helmsman.workspaces` brings its changes back. With `min_remaining_percent` it starts only while that much of
-        the account's rate limit is left. The same `idempotency_key` again returns the same session. `on_task` is called with
-        the id of the task as soon as it is registered. `tools` are functions of this program that the agent may call.
+        git worktree for it, or several (`WorktreeOptions`). `bring`, with `Helmsman(host=…)`, creates one there of the
+        repository around this directory here: `Helmsman.workspaces` brings its changes back. With `min_remaining_percent`
+        it starts only while that much of the account's rate limit is left. The same `idempotency_key` again returns the
+        same session. `on_task` is called with the id of the task as soon as it is registered. `tools` are functions of this
+        program that the agent may call.
         `helmsman.model.options.TurnOptions` lists the other options.
 
         Raises:

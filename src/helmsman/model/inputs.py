@@ -33,6 +33,7 @@ from helmsman.model.options import (
     TurnLimits,
     TurnOptions,
     WorkOptions,
+    WorktreeOptions,
     approval_word,
     sandbox_word,
 )
@@ -145,7 +146,7 @@ def session_options(
     if given.get(name := "dangerously_bypass_approvals_and_sandbox"):
         approval, sandbox = _preset(name, approval, "never"), _preset(name, sandbox, "danger-full-access")
     place = directory("cwd", cwd) if cwd is not None else None
-    roots = tuple(directory("writable_roots", root) for root in _several(given.get("writable_roots")))
+    roots = tuple(directory("writable_roots", one) for one in _several("writable_roots", given.get("writable_roots")))
     agent = given.get("agent", default_agent)
     config = {key: read_value(key, value) for key, value in given.get("config", {}).items()}
     defaulted: dict[str, Any] = {"agent": agent, "writable_roots": roots, "config": config}
@@ -197,6 +198,39 @@ def changed_options(known: SessionOptions, changes: StartOptions) -> StartOption
             kept["sandbox"] = sandbox_word(known.writes)
             kept["writable_roots"] = changes.get("writable_roots") or known.writable_roots
     return {**changes, **unsaid, **kept}
+
+
+def worktree_options(worktree: bool | WorktreeOptions, allowed_roots: Sequence[Path]) -> WorktreeOptions | None:
+    """Check the worktree that a new session is to have; None if it has none.
+
+    Raises:
+        InvalidInput: A directory does not exist or is outside the allowed roots, or the start is no name.
+    """
+    if isinstance(worktree, bool):
+        return WorktreeOptions() if worktree else None
+    start = worktree.start
+    if start is not None and (not start.strip() or not start.isprintable() or start.startswith("-")):
+        raise InvalidInput(
+            f"start cannot be {start!r:.200}. Use a branch, tag or commit, pr:NUMBER or dirty.", parameter="start"
+        )
+    places = tuple(directory("add_dirs", place) for place in _several("add_dirs", worktree.add_dirs))
+    for place in places:
+        refuse_outside(place, allowed_roots, "add_dirs")
+    return replace(worktree, add_dirs=places)
+
+
+def worktree_words(
+    add_dirs: Sequence[str], start: str | None, writable_roots: Sequence[str] = (), *, worktree: bool
+) -> dict[str, Any]:
+    """Return the options for a worktree, its start and further directories, from the words of a front end.
+
+    Without a worktree, the directories are written in place.
+    """
+    if not worktree and start is None:
+        return {"writable_roots": [*writable_roots, *add_dirs]}
+    if start is None and not add_dirs:
+        return {"worktree": True}
+    return {"worktree": WorktreeOptions(start=start, add_dirs=tuple(map(Path, add_dirs)))}
 
 
 def session_words(options: StartOptions) -> StartOptions:
@@ -337,12 +371,10 @@ def _image(path: PathLike, allowed_roots: Sequence[Path]) -> Path:
     return image
 
 
-def _several(roots: Sequence[PathLike] | None) -> Sequence[PathLike]:
+def _several(parameter: str, roots: Sequence[PathLike] | None) -> Sequence[PathLike]:
     """Refuse a single text where several directories belong: it is a sequence of characters, and one may be `/`."""
     if isinstance(roots, str | bytes | os.PathLike):
-        raise InvalidInput(
-            f"writable_roots cannot be {roots!r}. Use a list of directories.", parameter="writable_roots"
-        )
+        raise InvalidInput(f"{parameter} cannot be {roots!r}. Use a list of directories.", parameter=parameter)
     return roots or ()
 
 

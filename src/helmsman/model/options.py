@@ -81,6 +81,20 @@ class Placement(Value, frozen=True, kw_only=True):
     in_place: bool = False
 
 
+class WorktreeOptions(Value, frozen=True, kw_only=True):
+    """New worktree of a session: `helm.start(…, worktree=WorktreeOptions(start="develop"))`.
+
+    Attributes:
+        start: A branch, tag or commit; `pr:17`, a pull request of the remote; or `dirty`, the main tree with its uncommitted
+            changes. By default the last commit.
+        add_dirs: Directories in further repositories, in which the session works too. Each has a worktree, of its last
+            commit or `dirty`; all are reviewed and applied together.
+    """
+
+    start: str | None = None
+    add_dirs: tuple[Path, ...] = ()
+
+
 class SessionOptions(Value, frozen=True, kw_only=True):
     """Options of a session. A value that is None (or empty) is not sent: the agent's own configuration decides.
 

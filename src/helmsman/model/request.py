@@ -14,6 +14,7 @@ from helmsman.model.options import (
     TurnLimits,
     TurnOptions,
     WorkOptions,
+    WorktreeOptions,
     approval_word,
     sandbox_word,
     without_secrets,
@@ -29,7 +30,7 @@ class TurnRequest(Value, frozen=True, kw_only=True):
         limits: Limits on its silence; None applies those of the session, or else of the settings.
         max_cost_usd: Stop the turn when it costs more.
         placement: Place and time for it in a fleet.
-        worktree: Create a worktree for its session.
+        worktree: Create a worktree for its session, or several.
         engine: The detached engine to run it.
         place: The requested directory.
     """
@@ -39,7 +40,7 @@ class TurnRequest(Value, frozen=True, kw_only=True):
     limits: TurnLimits | None = None
     max_cost_usd: float | None = None
     placement: Placement | None = None
-    worktree: bool = False
+    worktree: WorktreeOptions | None = None
     engine: str | None = None
     place: DirectoryIdentity | None = None
 

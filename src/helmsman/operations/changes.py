@@ -57,6 +57,7 @@ class ApplyOutput(Output):
     files: list[ChangedFile]
     digest: str = Field(description="Of the diff that was applied.")
     stat: str
+    others: list[str] | None = Field(None, description="Further repositories of the session.")
     ended: list[str] | None = Field(None, description="Commands that were still running there.")
 
 
@@ -103,7 +104,8 @@ async def diff(call: OperationCall, args: DiffInput) -> DiffOutput:
 
 def _apply_in_words(output: ApplyOutput) -> str:
     ended = f" Still running there, and ended first: {'; '.join(output.ended)}." if output.ended else ""
-    return f"Brought into {output.repository} ({output.how}): {_named(output.files)}.{ended}"
+    places = listed((output.repository, *(output.others or ())), len(output.others or ()) + 1)
+    return f"Brought into {places} ({output.how}): {_named(output.files)}.{ended}"
 
 
 @operation("{tool}_apply", "Bring a session's changes into the main tree", MOVES_CHANGES, _apply_in_words)

@@ -14,6 +14,7 @@ from pydantic.alias_generators import to_camel
 from helmsman.base.unknown_names import nearest
 from helmsman.errors import InvalidInput
 from helmsman.git.diff import FileKind
+from helmsman.model.inputs import worktree_words
 from helmsman.model.options import ApprovalPolicy, OnMachineLoss, Placement, SandboxMode
 from helmsman.sessions.progress import STEPS
 from helmsman.sessions.state import SessionStatus
@@ -151,7 +152,18 @@ class StartInput(Input):
     effort: str | None = Field(None, description="How hard the model thinks, e.g. low, medium, high.")
     worktree: bool = Field(
         False,
-        description="Leave the working tree alone: work in a new git worktree of the last commit; then {tool}_apply.",
+        description="Leave the tree alone: work in a new git worktree of the last commit; then {tool}_apply.",
+    )
+    worktree_from: str | None = Field(
+        None,
+        description="A worktree that starts from a branch, tag or commit, from a pull request (pr:17), or with the "
+        "uncommitted changes (dirty).",
+        json_schema_extra=UNLISTED,
+    )
+    add_dirs: list[str] = Field(
+        default_factory=list[str],
+        description='More repositories to work in, e.g. ["/src/lib"]: with worktree one each, applied together.',
+        json_schema_extra=UNLISTED,
     )
     min_remaining_percent: float | None = Field(
         None,
@@ -172,8 +184,9 @@ class StartInput(Input):
     more: dict[str, Any] | None = Field(
         None,
         alias="options",
-        description="Rarely needed: developerInstructions, baseInstructions, config{}, profile, outputSchema{}, "
-        "writableRoots[], trustRepository, fullAuto, dangerouslyBypassApprovalsAndSandbox, skipGitRepoCheck, "
+        description="Rare: developerInstructions, baseInstructions, config{}, profile, outputSchema{}, "
+        "writableRoots[], addDirs[], worktreeFrom, trustRepository, fullAuto, dangerouslyBypassApprovalsAndSandbox, "
+        "skipGitRepoCheck, "
         "minRemainingPercent, onLimit (ask, wait, fail), idempotencyKey.",
     )
 
@@ -191,7 +204,10 @@ class StartInput(Input):
 
     def options(self) -> dict[str, Any]:
         """Return the library's options: all fields except the prompt."""
-        return {"cwd": self.working_directory, **self.model_dump(exclude={"prompt", "working_directory", "more"})}
+        options = self.model_dump(exclude={"prompt", "working_directory", "more", "worktree_from", "add_dirs"})
+        return {"cwd": self.working_directory, **options} | worktree_words(
+            self.add_dirs, self.worktree_from, options["writable_roots"], worktree=self.worktree
+        )
 
 
 class AgentStartInput(StartInput):

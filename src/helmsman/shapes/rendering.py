@@ -50,7 +50,10 @@ def diff_as_dict(changed: SessionDiff) -> dict[str, Any]:
 
 def applied_as_dict(applied: AppliedSession) -> dict[str, Any]:
     """Return the changes that were applied from a session's worktree to its repository."""
-    return present(fields_as_dict(applied) | {"ended": list(applied.ended) or None})
+    return present(
+        fields_as_dict(applied)
+        | {"ended": list(applied.ended) or None, "others": list(map(str, applied.others)) or None}
+    )
 
 
 def task_as_dict(task: Task, writer: TaskWriter | None = None) -> dict[str, Any]:

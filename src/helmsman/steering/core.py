@@ -56,6 +56,7 @@ from helmsman.model.inputs import (
     takes_turn_options,
     turn_input,
     turn_request,
+    worktree_options,
 )
 from helmsman.model.options import LIST_LIMIT
 from helmsman.model.questions import read_answers
@@ -78,7 +79,15 @@ if TYPE_CHECKING:
     from helmsman.agents.found_programs import Installed
     from helmsman.agents.protocol import Engine, SessionInfo
     from helmsman.model.client_tools import ClientTool, ToolDefinition
-    from helmsman.model.options import PathLike, SessionOptions, StartOptions, TurnInput, TurnLimits, TurnOptions
+    from helmsman.model.options import (
+        PathLike,
+        SessionOptions,
+        StartOptions,
+        TurnInput,
+        TurnLimits,
+        TurnOptions,
+        WorktreeOptions,
+    )
     from helmsman.model.request import TurnRequest
     from helmsman.notices.store import NoticeStore
     from helmsman.schedules.store import ScheduleStore
@@ -134,7 +143,7 @@ class Steering(TurnRunner):
         *,
         cwd: PathLike | None = None,
         on_question: QuestionHandler | None = None,
-        worktree: bool = False,
+        worktree: bool | WorktreeOptions = False,
         bring: PathLike | None = None,
         min_remaining_percent: float | None = None,
         idempotency_key: str | None = None,
@@ -146,10 +155,11 @@ class Steering(TurnRunner):
         """Start a new session and its first turn. Return when the turn is under way.
 
         `on_question` answers this session's questions, instead of the handler of the whole Helmsman. `worktree` creates a
-        git worktree for it. `bring`, with `Helmsman(host=…)`, creates one there of the repository around this directory
-        here: `Helmsman.workspaces` brings its changes back. With `min_remaining_percent` it starts only while that much of
-        the account's rate limit is left. The same `idempotency_key` again returns the same session. `on_task` is called with
-        the id of the task as soon as it is registered. `tools` are functions of this program that the agent may call.
+        git worktree for it, or several (`WorktreeOptions`). `bring`, with `Helmsman(host=…)`, creates one there of the
+        repository around this directory here: `Helmsman.workspaces` brings its changes back. With `min_remaining_percent`
+        it starts only while that much of the account's rate limit is left. The same `idempotency_key` again returns the
+        same session. `on_task` is called with the id of the task as soon as it is registered. `tools` are functions of this
+        program that the agent may call.
         `carried` is for fleets. `helmsman.model.options.TurnOptions` lists the other options.
 
         Raises:
@@ -166,9 +176,11 @@ class Steering(TurnRunner):
         if tools:
             checked, runners = replace(checked, tools=definitions_of(tools)), runners_of(tools)
         _ = self.agents[checked.agent]  # or it is refused before anything is registered
-        request = replace(self._request(prompt, checked, options), worktree=worktree)
-        worktrees_in = self.settings.state_dir if worktree else None
-        opener = start_session(checked, on_question, worktrees_in=worktrees_in, tools=runners, carried=carried)
+        trees = worktree_options(worktree, roots)
+        request = replace(self._request(prompt, checked, options), worktree=trees)
+        opener = start_session(
+            checked, on_question, worktree=trees, state_dir=self.settings.state_dir, tools=runners, carried=carried
+        )
 
         async def begin() -> Session:
             least = min_remaining_percent
@@ -248,7 +260,7 @@ class Steering(TurnRunner):
             self.remember_writable(options, options.cwd)
             turn = None if request is None else request.turn
             engine = await self.engine(*self._needed(options, turn, task_id), agent=options.agent)
-            waits = request is not None and await self._waits(options, engine, task_id, in_worktree=request.worktree)
+            waits = request is not None and await self._waits(options, engine, task_id, request.worktree)
             limits = None if request is None else request.limits
             opening = partial(self._open, open_session, None if waits else turn, task_id, limits)
             session = await self.engines.try_in(engine, opening)
@@ -265,7 +277,9 @@ class Steering(TurnRunner):
         self._writer.update(task_id, {"session_id": session.id, "opened_session": session.id})
         return await self.run_turn(session, session.request(turn), task_id)  # which asks first
 
-    async def _waits(self, options: SessionOptions, engine: Engine, task_id: str, *, in_worktree: bool) -> bool:
+    async def _waits(
+        self, options: SessionOptions, engine: Engine, task_id: str, worktree: WorktreeOptions | None
+    ) -> bool:
         """Return whether a new session has no turn yet: a person is asked first, or its worktree is set up.
 
         Raises:
@@ -276,9 +290,9 @@ class Steering(TurnRunner):
             if used_up is not None:
                 raise used_up
             return False
-        if used_up is not None or not in_worktree or options.cwd is None:
+        if used_up is not None or worktree is None or options.cwd is None:
             return used_up is not None
-        return await self.needs_session_first(task_id, options.cwd)
+        return await self.needs_session_first(task_id, (options.cwd, *worktree.add_dirs))
 
     async def start_waiting(self, task: Task, spec: TurnRequest) -> None:
         options, policy = spec.options, TurnPolicy.stored_with(task)
@@ -286,7 +300,7 @@ class Steering(TurnRunner):
             require_place("of this task", task.directory)
             # Time has passed since the request, and another directory may have this name now.
             replaced = spec.place and options.cwd and spec.place.replaced_at(options.cwd)
-            opener = start_session(options, None, worktrees_in=self.settings.state_dir if spec.worktree else None)
+            opener = start_session(options, None, worktree=spec.worktree, state_dir=self.settings.state_dir)
             self._writer.hold_to_cost(task.id, task.max_cost_usd)
             request = spec if policy is None else replace(spec, limits=policy.limits)
             session = await self._begin_shielded(lambda: self._new_session(options, request, opener, waited_as=task.id))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import anyio.to_thread
@@ -16,7 +17,7 @@ from helmsman.errors import EngineLost, InvalidInput
 from helmsman.git import lifecycle
 from helmsman.git.worktree import Worktree
 from helmsman.model.events import PastTurn, RemarksChanged, SettingsApplied
-from helmsman.model.options import SessionOptions
+from helmsman.model.options import SessionOptions, WorktreeOptions
 from helmsman.sessions.session import QuestionHandler, ToolRunner
 
 if TYPE_CHECKING:
@@ -97,11 +98,12 @@ def start_session(
     options: SessionOptions,
     on_question: QuestionHandler | None,
     *,
-    worktrees_in: Path | None,
+    worktree: WorktreeOptions | None,
+    state_dir: Path,
     tools: Mapping[str, ToolRunner] | None = None,
     carried: Carried | None = None,
 ) -> SessionOpener:
-    """Open a new session. With `worktrees_in`, a state directory, create a worktree for it.
+    """Open a new session, in new worktrees if requested.
 
     A session that was `carried` here is resumed; its permissions are set again, as for a new one.
     """
@@ -118,15 +120,20 @@ def start_session(
             except EngineLost as error:  # a session without a turn is nothing yet
                 raise NothingBegun(error.message, **error.details) from error
 
-        if worktrees_in is None or options.cwd is None:
+        if worktree is None or options.cwd is None:
             return Fresh(await begin(options), options, str(options.cwd), on_question, tools=tools or {})
         notes: list[str] = []
         made = None
         if carried.tree is None:
-            made = await anyio.to_thread.run_sync(lifecycle.create, options.cwd, worktrees_in, notes.append)
+            await anyio.to_thread.run_sync(refuse_moved, "this session", worktree.add_dirs)
+            create = partial(lifecycle.create, start=worktree.start, add_dirs=worktree.add_dirs)
+            made = await anyio.to_thread.run_sync(create, options.cwd, state_dir, notes.append)
         tree = made or carried.tree
         assert tree is not None
         inside = replace(options, cwd=tree.directory)
+        if tree.others and options.writes != "nothing":
+            further = tuple(one.directory for one in tree.others)
+            inside = replace(inside, writable_roots=(*options.writable_roots, *further))
         try:
             opened = await begin(inside)
         except Exception:

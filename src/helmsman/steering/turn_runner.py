@@ -96,8 +96,8 @@ class Hooks(ABC):
         """Return the reason why a new task in a directory needs a person to grant more than a budget, or None."""
 
     @abstractmethod
-    async def needs_session_first(self, task_id: str, directory: Path) -> bool:
-        """Return whether a session in a new worktree is opened before its first turn is requested. `defer_turn` then
+    async def needs_session_first(self, task_id: str, directories: Sequence[Path]) -> bool:
+        """Return whether a session in new worktrees is opened before its first turn is requested. `defer_turn` then
         delays the turn.
         """
 

@@ -23,7 +23,7 @@ from helmsman.base.sanitize import visible
 from helmsman.capabilities.outcomes.agent_selection import selected_agents
 from helmsman.capabilities.rewinding import Rewind, RewindPart
 from helmsman.errors import HelmsmanError, InvalidInput, InvalidSetting, TaskNotFound
-from helmsman.git.worktree import read_records
+from helmsman.git.worktree import all_records
 from helmsman.model.answered_by import PERSON_IN_DASHBOARD, AnsweredBy
 from helmsman.operations.program_call import ProgramCall
 from helmsman.operations.table import Deferred, Operation
@@ -256,7 +256,7 @@ class NewSessions:
         session's.
         """
         place = from_here(directory).absolute()
-        for tree in read_records(self._helm.settings.state_dir):
+        for tree in all_records(self._helm.settings.state_dir):
             if tree.session_id is not None and is_inside(place, [tree.path.resolve()]):
                 raise InvalidInput(
                     f"{place} is the worktree of session {tree.session_id}. Send that session a message, or begin in "

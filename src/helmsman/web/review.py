@@ -152,7 +152,7 @@ class ReviewRoutes:
     def _root(self, session: Session) -> str | None:
         """Return the root of the diff's paths, or None outside of git. Blocks."""
         if session.worktree is not None:
-            return str(session.worktree.path)
+            return None if session.worktree.others else str(session.worktree.path)
         if session.directory is None or not Path(session.directory).is_dir():
             return None
         git = find_git(Path(session.directory), self._helm.settings.state_dir)
