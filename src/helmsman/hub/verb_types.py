@@ -162,7 +162,7 @@ VERB_TYPES: Final[Mapping[str, Mapping[str, str]]] = {
     "extras.plans.start": {
         "prompt": "str",
         "cwd": "str | None",
-        "worktree": "bool",
+        "worktree": "bool | helmsman.model.options.WorktreeOptions",
         "min_remaining_percent": "float | None",
         "idempotency_key": "str | None",
         "on_task": "Callable[[str], None] | None",
@@ -541,7 +541,7 @@ VERB_TYPES: Final[Mapping[str, Mapping[str, str]]] = {
     "start": {
         "prompt": "str",
         "cwd": "str | None",
-        "worktree": "bool",
+        "worktree": "bool | helmsman.model.options.WorktreeOptions",
         "min_remaining_percent": "float | None",
         "idempotency_key": "str | None",
         "on_task": "Callable[[str], None] | None",

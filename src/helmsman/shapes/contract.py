@@ -152,7 +152,7 @@ class StartInput(Input):
     effort: str | None = Field(None, description="How hard the model thinks, e.g. low, medium, high.")
     worktree: bool = Field(
         False,
-        description="Leave the tree alone: work in a new git worktree of the last commit; then {tool}_apply.",
+        description="Leave the tree alone: work in a git worktree of the last commit; then {tool}_apply.",
     )
     worktree_from: str | None = Field(
         None,
