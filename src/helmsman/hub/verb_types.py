@@ -397,7 +397,7 @@ VERB_TYPES: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "extras.usage.of_session": {
         "session_id": "str",
-        "return": "list[helmsman.steering.turn_recovery.SpentTurn]",
+        "return": "list[helmsman.sessions.history.SpentTurn]",
     },
     "extras.usage.report": {
         "since": "str | None",
