@@ -24,7 +24,7 @@ _AGENTS: Final = "it was started by an agent of Helmsman's own"
 
 
 def why_not_served(connection: socket.socket, supervisors: Collection[Process]) -> str | None:
-    """Why a process may not use the hub; None where it may. `supervisors` are the processes that own agents."""
+    """Return why a process may not use the hub, or None if it may. `supervisors` are the processes that own agents."""
 
     def why_below(pid: int) -> str | None:
         return _AGENTS if is_marked(pid) or below_an_agent(pid) or _is_kept(pid, supervisors) else None

@@ -107,6 +107,7 @@ class _Passing:
                     if not self._take():
                         return
                 elif descriptor == self._hub.fileno():
+                    # This connection holds the registration. All that it shows is whether the hub lives.
                     if not self._hub.recv(FRAME_BYTES):
                         self._pass_rest()
                         return
@@ -116,6 +117,7 @@ class _Passing:
     def _pass_rest(self) -> None:
         """Pass on the last bytes of a hub that is gone."""
         for number, channel in list(self._channels.items()):
+            # With a timeout Python waits before each `recv`, so the rest is read to its end.
             channel.settimeout(_REST_SECONDS)
             while number in self._channels:
                 self._pass_back(number)

@@ -44,7 +44,7 @@ class Channels:
                 while len(read) >= FRAME.size:
                     number, length = FRAME.unpack_from(read)
                     if length > FRAME_BYTES:
-                        raise EngineProtocolError("it said what is no frame")
+                        raise EngineProtocolError("it sent an invalid frame")
                     if len(read) < FRAME.size + length:
                         break
                     self._put(number, bytes(read[FRAME.size : FRAME.size + length]))
@@ -55,7 +55,7 @@ class Channels:
     def _put(self, number: int, data: bytes) -> None:
         channel = self._open.get(number)
         if channel is not None and not channel.put(data):
-            raise EngineProtocolError("it said more than anybody reads")
+            raise EngineProtocolError("it sent more than is read")
         if not data:
             self._open.pop(number, None)
 
@@ -70,6 +70,7 @@ class Channels:
     async def send(self, number: int, data: bytes) -> None:
         for start in range(0, len(data), FRAME_BYTES):
             piece = data[start : start + FRAME_BYTES]
+            # For each piece, so that a large request does not hold up the others.
             async with self._sending:
                 if self._is_over or number not in self._open:
                     raise ConnectionResetError("the line has broken")
@@ -85,6 +86,7 @@ class Channels:
         self._is_over = True
         self._stream.close()
         for channel in self._open.values():
+            # Waiting readers get the end.
             channel.put(b"")
         self._open.clear()
 
@@ -100,7 +102,7 @@ class _Channel:
         self._news = anyio.Event()
 
     def put(self, data: bytes) -> bool:
-        """Take what has come. Return False if there is too much."""
+        """Append received bytes. Return False if too many are unread."""
         self._read += data
         self._is_over = self._is_over or not data
         self._news.set()

@@ -169,6 +169,7 @@ class HubClient:
 
     async def __aexit__(self, *exc: object) -> None:
         if isinstance(self._connector, SshConnector):
+            # First, or closing would wait for a thread that keeps reconnecting.
             self._connector.give_up()
         await self._exit.aclose()
         await self._leave()
@@ -205,6 +206,7 @@ class HubClient:
                 if refusal.state_directory is None:
                     why = one_line(refusal.why)[:_TOLD_CHARS]
                     raise HostUnreachable(f"{self._host} does nothing for us: {why}.") from None
+                # The settings there name another state directory.
                 state = refusal.state_directory
                 self._connector = await anyio.to_thread.run_sync(self._connector.to_state, state)
                 continue
@@ -217,8 +219,10 @@ class HubClient:
             self._connector.welcomed()
             self._epoch = said["epoch"]
             if isinstance(self._connector, SshConnector):
+                # The monotonic clocks of two machines have nothing in common.
                 self._ahead = time.monotonic() - said["clock"]
             elif is_newer(__version__, said["version"]) and said["pid"] != self._outdated:
+                # Once for each older hub, since its successor may fail to start.
                 self._outdated = said["pid"]
                 await anyio.to_thread.run_sync(start_successor, self._connector.state)
             return peer
@@ -235,6 +239,7 @@ class HubClient:
         first, state = [stream], self._connector.state
 
         async def another() -> SocketStream:
+            # The connection by which the hub was found serves the first request.
             if first:
                 return first.pop()
             connected = await anyio.to_thread.run_sync(connect, state)
@@ -246,6 +251,7 @@ class HubClient:
 
     async def _welcome(self, peer: HubConversation) -> dict[str, Any] | None:
         """Return the hub's answer to our hello, or None if the hub ended first."""
+        # Events that were not committed are gone with their hub.
         follow = {
             session_id: min(copied.committed, copied.session.feed.cursor) for session_id, copied in self._copies.items()
         }
@@ -298,7 +304,7 @@ class HubClient:
                     self._deaths[self._epoch] = time.monotonic()
                 self._wake()
                 if isinstance(peer.closed, EngineProtocolError):
-                    log.warning("%s is left alone: %s", self._host, peer.closed)
+                    log.warning("the connection to %s is given up: %s", self._host, peer.closed)
                     raise self._nonsense()
                 if peer.last_word == LATER:
                     await self._until_needed()
@@ -329,6 +335,7 @@ class HubClient:
                 self._copies.pop(session_id).session.feed.close()
             else:
                 await self._offer_tools(peer, session_id)
+        # Only now may others call: they rely on copies that are up to date.
         self._peer, self._asked = peer, set()
         self._wake()
 
@@ -368,9 +375,11 @@ class HubClient:
                 try:
                     value = await self._ask(peer, number, verb, arguments, named, once)
                 except _HubGone:
+                    # It was the only call that this hub worked on.
                     alone = asked == {number}
                     continue
                 finally:
+                    # The calls of a dead hub stay in its set, which tells whether one of them was alone.
                     if peer.closed is None:
                         asked.discard(number)
                 if tools:
@@ -639,7 +648,7 @@ class HubClient:
             run_own(listener, session, event)
 
     def _notice(self, copied: CopiedSession) -> None:
-        """Something has happened in a session."""
+        """Offer open questions to handlers, and drop tool calls of an ended turn, after a change of a session."""
         self._offer_questions(copied)
         if self._tool_calls and not copied.session.state.is_running:
             self._forget_tool_calls(copied)
@@ -653,6 +662,7 @@ class HubClient:
             copied.asking.pop(question_id).cancel()
             session.set_deadline(question_id, None)
         for question in opened.values():
+            # It is being asked already.
             if question.id in session.deadlines:
                 continue
             usual = TimeLeft.new(self._settings.approval_timeout or math.inf, time.monotonic())
@@ -693,7 +703,7 @@ async def _run_channels(channels: Channels, conversation: HubConversation) -> No
 
 
 async def _tell(peer: HubConversation, method: str, path: str, content: Mapping[str, Any]) -> None:
-    """Let a hub know something. If it is gone, the next one hears it in another way, or need not."""
+    """Send a request without waiting for its outcome. If the hub is gone, the next one learns it in another way."""
     try:
         await peer.tell(method, path, content)
     except HelmsmanError as error:

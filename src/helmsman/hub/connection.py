@@ -91,6 +91,7 @@ class Connection:
     def _receive_now(self) -> bytes:
         data, descriptors, _, _ = recv_fds(self._socket, _CHUNK_BYTES, _MOST_DESCRIPTORS)
         for descriptor in descriptors:
+            # Otherwise every agent would inherit it.
             os.set_inheritable(descriptor, False)
         self.descriptors += descriptors
         for descriptor in self.descriptors[_MOST_DESCRIPTORS:]:  # no client needs more, and the hub has a limit
@@ -154,7 +155,7 @@ class Connection:
             await self.progress()
 
     def last_word(self, line: bytes) -> None:
-        """Say something as far as it goes without waiting, behind what waits: the process ends."""
+        """Send a last line without waiting, after the queued ones, because the process ends."""
         with suppress(OSError):
             self._socket.send(self._waiting + line + b"\n")
 

@@ -152,6 +152,7 @@ class HubConversation:
             EngineTimeout: There is no result in time.
             EngineProtocolError: The answer makes no sense.
         """
+        # Before the request, since its result may overtake the answer to it.
         waiter = self._waiters[number] = _Waiter()
         try:
             with anyio.move_on_after(timeout) as waiting:
@@ -197,7 +198,7 @@ def _object(data: str | bytes) -> dict[str, Any]:
     try:
         content = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise EngineProtocolError("it says what is no JSON") from error
+        raise EngineProtocolError("it sends invalid JSON") from error
     if not isinstance(content, dict):
-        raise EngineProtocolError("it says what is no object")
+        raise EngineProtocolError("it sends JSON that is not an object")
     return content

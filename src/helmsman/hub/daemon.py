@@ -13,6 +13,7 @@ _STREAMS = 2
 
 def become_daemon(*kept: int) -> None:
     """Let go of everything that the process inherited, except its streams and these descriptors."""
+    # An orphan from now on: its starter need not wait for it as its child.
     if os.fork():
         os._exit(0)
     import resource
@@ -24,6 +25,7 @@ def become_daemon(*kept: int) -> None:
                 os.close(int(name))
     for descriptor in kept:
         os.set_inheritable(descriptor, False)
+    # A working directory would keep its file system in use.
     os.chdir("/")
     os.umask(0o077)
     for limit in {name for name in vars(resource) if name.startswith("RLIMIT_")} - {"RLIMIT_STACK"}:
@@ -31,7 +33,9 @@ def become_daemon(*kept: int) -> None:
         with suppress(OSError, ValueError):  # each client takes a descriptor, and a shell's CPU limit is too short
             _, most = resource.getrlimit(number)
             resource.setrlimit(number, (0 if limit == "RLIMIT_CORE" else most, most))
+    # The starter's mask and ignored signals are inherited. An ignored SIGCHLD would break every `wait`.
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    # Python handles SIGPIPE and SIGINT itself.
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, signal.SIGINT}:
         with suppress(OSError, ValueError):
             signal.signal(number, signal.SIG_DFL)

@@ -105,7 +105,7 @@ class HostPool(Generic[LinkedT]):
         return InvalidInput(f"There is no host {name!r:.80}. {which}", parameter="host")
 
     async def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         while self._open:
             _, helm = self._open.popitem()
             await helm.close()

@@ -77,6 +77,7 @@ class OtherHost(NamedTuple):
 
     def ssh_command(self, env: Mapping[str, str], state: str = "") -> list[str]:
         """Return the command that connects to its hub. `state` is a state directory that the settings there name."""
+        # `ssh` has no terminal to ask on. The user's configuration may forward ports, or name a command to run.
         options = (
             *("BatchMode=yes", f"ConnectTimeout={_CONNECT_SECONDS}", "ClearAllForwardings=yes", "RemoteCommand=none"),
             *(f"ServerAliveInterval={_ALIVE_SECONDS}", f"ServerAliveCountMax={_ALIVE_COUNT}", "LogLevel=ERROR"),
@@ -182,6 +183,7 @@ def known_hosts(env: Mapping[str, str]) -> dict[str, OtherHost]:
         return {}
     except OSError as error:
         raise HostFailed(f"{path} cannot be read: {error.strerror}.") from error
+    # A user who can write the file decides where work is sent.
     if status.st_mode & 0o022 or status.st_uid != os.geteuid():
         raise HostFailed(f"{path} can be written by others, so it is not used. Make it yours alone: chmod 600 {path}")
     found = {}
@@ -294,6 +296,7 @@ class SshConnector:
         self._end()
         self._forget_errors()
         command = self.host.ssh_command(self._env, self._state)
+        # A pipe that is read only after a failure could fill, and block `ssh`.
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - read when it has failed
         ours, theirs = _socket.socketpair()
         try:
@@ -335,7 +338,7 @@ class SshConnector:
         self.version, self.bridge = version if _WORD.fullmatch(version) else "?", bridge
 
     def _why_not(self) -> str:
-        """Why the other end did not greet us."""
+        """Return why the other end sent no greeting, with advice."""
         name, where = self.host.name, self.host.address
         self._end()
         code, said = self._code, self._said()
@@ -360,6 +363,7 @@ class SshConnector:
         size = self._errors.seek(0, os.SEEK_END)
         self._errors.seek(max(size - _TOLD_BYTES, 0))
         text = " ".join(self._errors.read().decode("utf-8", "replace").split())
+        # Text of another machine must not control the terminal here.
         return "".join(one if one.isprintable() else "?" for one in text)
 
     def _forget_errors(self) -> None:
@@ -372,6 +376,7 @@ class SshConnector:
         child, self._child = self._child, None
         if child is None:
             return
+        # Number 0 sends nothing: the process gets time to exit on its own.
         for number in (0, signal.SIGTERM, signal.SIGKILL):
             child.send_signal(number)
             with contextlib.suppress(subprocess.TimeoutExpired):

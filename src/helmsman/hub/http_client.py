@@ -239,6 +239,7 @@ class HubEvents:
         while True:
             searched = 0
             while (end := self._read.find(b"\n\n", searched)) < 0:
+                # The end of an event may lie across two pieces.
                 searched = max(len(self._read) - 1, 0)
                 if searched > self._most:
                     raise EngineProtocolError(f"it said more than {self._most} bytes at once")

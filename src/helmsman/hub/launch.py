@@ -61,11 +61,11 @@ _ON = ("", "1", "true", "yes", "on")
 
 
 class NoHub(Exception):
-    """Here is no place for a hub: the service runs inside the process that wanted one."""
+    """Raised if there can be no hub here. The service then runs inside the process that wanted one."""
 
 
 class HubFailed(Exception):
-    """Hubs do not come up; the text says what the last one said."""
+    """Raised if hubs do not start. The text has the end of the log."""
 
 
 def wanted(env: Mapping[str, str]) -> bool:
@@ -74,7 +74,7 @@ def wanted(env: Mapping[str, str]) -> bool:
 
 
 def hexed(texts: Iterable[str]) -> str:
-    """Texts as one field of a hello."""
+    """Encode texts as one field of a hello."""
     return ",".join(os.fsencode(text).hex() for text in texts)
 
 
@@ -93,6 +93,7 @@ def state_directory(env: Mapping[str, str]) -> str:
 
 def client_environment(env: Mapping[str, str]) -> dict[str, str]:
     """Return the client's environment for the hub, with its umask, so that files made for it there get the same modes."""
+    # The umask can be read only by setting it.
     umask = os.umask(0o077)
     os.umask(umask)
     return {**env, "HELMSMAN_UMASK": f"{umask:03o}"}
@@ -106,9 +107,9 @@ class HubConnector:
         self._words = words
         self._starts = 0
         self._connections = 0
-        """Since the last hub that welcomed us: how many were started, and how often we were let in."""
+        """Numbers of started hubs and of connections since the last hub that welcomed us."""
         self._lost_at: float | None = -_PATIENCE_SECONDS
-        """Since when there is no hub that has welcomed us; for long where none ever has."""
+        """Time at which the last hub that welcomed us was lost; None while it runs, long ago if there was none."""
 
     def connection(self) -> _socket.socket:
         """Return a connection to the hub, which is started if none runs.
@@ -190,7 +191,7 @@ def start(state: str, *words: str) -> bool:
 
 
 def claim_place(state: str) -> bool:
-    """Take the lock and the address for the hub that this process is; False where another process holds the lock."""
+    """Take the lock and the address for this process, which is a hub. Return False if another process holds the lock."""
     descriptors: list[int] = []
     try:
         if not _claim(state, descriptors):
@@ -314,6 +315,7 @@ def _is_helmsman(words: list[bytes]) -> bool:
 
 def parent_of(pid: int) -> int:
     """Return the parent of a process (Linux)."""
+    # The name in parentheses may itself have blanks and parentheses.
     return int(read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[1])
 
 
@@ -346,10 +348,12 @@ def _listen(state: str) -> int:
     """Return a socket that listens at the address of the hub. It replaces a stale one."""
     fresh = f"{SOCKET}.{os.getpid()}"
     path = f"{state}/{fresh}"
+    # Left by an earlier process with this pid.
     if os.path.lexists(path):
         os.unlink(path)  # noqa: PTH108
     listener = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     _with_address(state, fresh, listener.bind)
+    # Before the socket gets its name, so that no other user can connect in between.
     os.chmod(path, 0o600)  # noqa: PTH101
     listener.listen(_BACKLOG)
     os.rename(path, f"{state}/{SOCKET}")  # noqa: PTH104

@@ -155,12 +155,13 @@ class Notifier:
     # --- the loop ----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Tell of what there is to tell, when it is time."""
+        """Enter notices when they are due, until cancelled."""
         with anyio.move_on_after(_READY_SECONDS):
             await self._shared.is_recovered.wait()  # before that it is unknown which questions are still open
         await self._configure()
         has_forgotten = False
         while True:
+            # Before the store is read, so that no commit in between is missed.
             committed = self._store.next_commit()
             trouble = None
             try:
@@ -186,11 +187,12 @@ class Notifier:
         self._closed.update(about for about in await self._store.with_codes() if about not in self._open)
 
     async def _look(self) -> datetime:
-        """Do all that is to be done now. Return when there is more, as far as is known."""
+        """Enter all notices that are due. Return when the next one is, as far as is known."""
         while self._closed:
             key = next(iter(self._closed))
             if self._settings.to:
                 await self._store.drop(key, _ANSWERED)
+            # After the drop: if that fails, the next look repeats it.
             self._closed.discard(key)
         if self._has_new_rules:
             self._has_new_rules = False
@@ -234,7 +236,7 @@ class Notifier:
         return next_at
 
     async def _look_at_rules(self) -> None:
-        """Tell of the rules that models have proposed, each once."""
+        """Enter a notice for each rule that a model has proposed."""
         rules = RuleBook((), self._shared.state_dir)
         for rule in await anyio.to_thread.run_sync(rules.listed, None):
             if rule.rule.proposed_by is not None:
@@ -321,6 +323,7 @@ class Notifier:
         for recipient in [one for one in self._loops if one not in settings.to]:
             running = self._loops.pop(recipient)
             running.scope.cancel()
+            # The old loop must be gone before another one sends to the same recipient.
             await running.ended.wait()
         try:
             if self._problem is None:  # otherwise a recipient may be unknown only for now
@@ -347,7 +350,7 @@ class Notifier:
     # --- answers -----------------------------------------------------------------------------------------------------
 
     async def _look_at_replies(self) -> None:
-        """Read replies for as long as there is a code that is good for something."""
+        """Read replies for as long as a code is valid."""
         for recipient, running in self._loops.items():
             if not recipient.answers or not isinstance(running.sender, Ntfy):
                 continue
@@ -368,7 +371,7 @@ class Notifier:
             except HelmsmanError as error:
                 log.warning("an answer by %s was not taken: %s", name, error)
             except Exception:
-                log.exception("an answer by %s was not taken", name)  # and those after it are read
+                log.exception("an answer by %s was not taken", name)  # the following answers are still read
 
         with scope:
             await ntfy.read_replies(since, take, self._sleep)
@@ -376,7 +379,7 @@ class Notifier:
     async def _take(self, name: str, code: str) -> None:
         known = await self._store.code(digest_of(code))
         if known is None or known.recipient != name:
-            log.info("a reply by %s means nothing, or nothing any more", name)
+            log.info("an unknown or expired code by %s is ignored", name)
             return
         session, question_id = self._open_question(known.notification), known.notification.question_id
         if session is None or question_id is None:

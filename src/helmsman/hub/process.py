@@ -122,7 +122,7 @@ class Hub:
             tasks.start_soon(self._end_by_signal)
             try:
                 await self._accept(listener, protocols, http, tasks)
-            finally:  # a part that all clients need has failed, as the log says; they would wait for it for ever
+            finally:  # a part that all clients need has failed, and they would wait for it forever
                 self.end(NEXT, "it has failed", is_orderly=False)
 
     async def _accept(
@@ -135,7 +135,7 @@ class Hub:
                 await anyio.wait_readable(listener)
                 continue
             except OSError as error:  # out of descriptors: waiting clients are accepted when one is free
-                log.warning("nobody can be let in: %s", error)
+                log.warning("no client can be accepted: %s", error)
                 await anyio.sleep(1)
                 continue
             tasks.start_soon(self._serve, connected, protocols, http)
@@ -158,6 +158,7 @@ class Hub:
                     serve = protocols.get(fields[0])
                     if serve is None:
                         return
+                    # The time limit is for the hello alone.
                     with anyio.CancelScope(shield=True):
                         async with background_tasks() as tasks:
                             tasks.start_soon(connection.write_all)
@@ -171,7 +172,7 @@ class Hub:
             self._left.set()
 
     def admit(self, settings: Settings) -> None:
-        """Take on the settings of a process that has connected.
+        """Apply the settings of a process that has connected.
 
         Raises:
             NotServed: They want no hub, or another one.
@@ -185,7 +186,7 @@ class Hub:
             raise NotServed(OTHER_STORE)
 
     def end(self, word: bytes, reason: str, *, is_orderly: bool = True) -> NoReturn:
-        """Be gone."""
+        """Send clients to the next hub, or away, and end the process."""
         log.info("the hub ends: %s", reason)
         if is_orderly:
             _enter(self.epoch, b"over")
@@ -211,6 +212,7 @@ class Hub:
                 idle = 0.0
             elif idle >= self.idle:
                 self.end(NEXT, "idle")
+            # With a new lock file a second hub could start.
             if not _is_ours(self.state_dir / LOCK):
                 self.end(NEXT, "its lock was removed")
             if _installed() not in (self._installed, None):
@@ -225,6 +227,7 @@ def rotate_log(path: Path) -> None:
     with suppress(OSError):
         if path.stat().st_size > _LOG_BYTES:
             path.replace(path.with_name(f"{path.name}.1"))
+            # The log is the stderr of this process.
             fresh = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
             os.dup2(fresh, 2)
             os.close(fresh)

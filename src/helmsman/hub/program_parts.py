@@ -27,7 +27,7 @@ class _Asks(Protocol):
 
 
 def run_own(function: Callable[..., object], *arguments: Any) -> None:
-    """Call a function of the program's: that it fails says nothing of the hub."""
+    """Call a function of the program. Its failure is logged, and must not end the connection."""
     try:
         function(*arguments)
     except Exception:

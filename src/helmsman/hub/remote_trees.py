@@ -73,6 +73,7 @@ class RemoteTrees:
         try:
             session: Session = await self._hub.call("start", (prompt,), named)
         except HelmsmanError as error:
+            # The session may have started there, and use the tree.
             if error.code != "outcome_unknown":
                 await self._drop(remote)
             raise
@@ -109,6 +110,7 @@ class RemoteTrees:
         """
         remote = self.find(session_id)
         expected = self._shown.expected(viewer, session_id, digest)
+        # First: a command that still runs could change files during the transfer.
         ended = await self._call("stop_work", remote.session_id)
         remote, _ = await self._fetched(remote)
         check = self._shown.check_of(session_id, expected)
@@ -203,6 +205,7 @@ class RemoteTrees:
             async with await anyio.open_file(bundle, "wb") as file:
                 while piece := await self._call("read", remote.id, size):
                     size += len(piece)
+                    # Counted here, since the other machine must not fill this disk.
                     if size > self._limits.total:
                         raise WorkspaceTooLarge(
                             f"{remote.host} sends back more than {self._limits.total} bytes. Set workspace_limit_mb.",

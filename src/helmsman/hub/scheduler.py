@@ -74,7 +74,7 @@ class Scheduler:
             try:
                 self._next = await begin_due(self._store, self._shared.task_writer.registry, self._waiting_tasks.begin)
             except HelmsmanError as error:
-                log.warning("what is due is not begun: %s", error)
+                log.warning("due runs are not started: %s", error)
             else:
                 if self._next is None:
                     await committed.wait()
@@ -123,7 +123,7 @@ class Scheduler:
                 return
             error = unanswered(session)
             self._shared.task_writer.update(task_id, {"status": "failed", "error": error.as_dict()})
-            await self._shared.task_writer.write()  # the first end is final: that it was stopped is none
+            await self._shared.task_writer.write()  # the first end is final, so the interruption is not recorded as one
             await session.interrupt()
         except HelmsmanError as error:
             log.warning("task %s with an unanswered question is not stopped: %s", task_id, error)

@@ -123,6 +123,7 @@ class ServiceClient:
             opened = asyncio.get_running_loop().create_future()
             self._life = asyncio.create_task(self._live(opened), name="helmsman")
             try:
+                # The task must not be cancelled with its caller: it closes what it has opened.
                 await asyncio.shield(opened)
             except asyncio.CancelledError:
                 await self.close()
@@ -297,7 +298,7 @@ class ServiceClient:
     # --- verbs -------------------------------------------------------------------------------------------------------
 
     async def _ask(self, verb: str, *arguments: Any, **named: Any) -> Any:
-        """Have the backend carry out a verb."""
+        """Call a verb of the backend."""
         return await self._service.call(verb, arguments, named)
 
     async def installed(self, agent: str) -> Installed | None:
@@ -480,7 +481,7 @@ class ServiceClient:
         include_archived: bool = False,
         agent: str | None = None,
     ) -> tuple[list[SessionInfo], str | None]:
-        """Sessions on disk, of an agent or of all, newest first, and the cursor of the next page.
+        """Return the sessions on disk, of an agent or of all, newest first, and the cursor of the next page.
 
         A session in a worktree of Helmsman counts for the directory of the repository that the worktree was made for.
         With allowed roots, only those inside: a page may have fewer than `limit` then.

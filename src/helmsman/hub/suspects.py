@@ -78,11 +78,13 @@ class Suspect:
 
     def note_death(self, *, alone: bool, at: float | None = None) -> None:
         """Note that the hub has died, now or `at` that time. `alone` says that it worked on no other call."""
+        # This hub died although it never got the call.
         if self.held_until is not None:
             self.clear()
         if self.taken is None:
             return
         self.deaths += 1
+        # Only a quick death of a hub that worked on nothing else is evidence.
         if self.hold and alone and (at or time.monotonic()) - self.taken < self.hold:
             self.accusations += 1
         if self.deaths > QUICK_RETRIES:

@@ -144,6 +144,7 @@ class Telemetry:
             case events.ItemStarted(item=item) if turn is not None:
                 self._begin_tool(turn, item)
             case events.ItemEnded(item=item) if turn is not None:
+                # Some items are reported only at their end.
                 if item.id not in turn.tools:
                     self._begin_tool(turn, item)
                 if (span := turn.tools.pop(item.id, None)) is not None:

@@ -408,6 +408,7 @@ def _encodable(prompt: str) -> str:
 
 
 def _schema(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    # Takes long to import, and few turns have a schema.
     from jsonschema.exceptions import SchemaError
     from jsonschema.validators import validator_for
 

@@ -500,7 +500,7 @@ class StatusOutput(Output, Waits):
     progress: ProgressOutput | None = None
     note: str | None = Field(None, description="What it waits for, or which question timed out.")
     timed_out: list[str] | None = Field(
-        None, description="Questions of this turn that no answer in time, so that nothing was granted."
+        None, description="Questions of this turn without an answer in time, so that nothing was granted."
     )
     cursor: int
     recommended_poll_ms: int

@@ -34,6 +34,7 @@ MOST_BYTES: Final = 256 * 1024 * 1024
 _STATUSES: Final = ("completed", "failed", "interrupted", "inProgress")
 _AGENT_CHARS: Final = 40
 
+# Even if a model's text got through as markup, the page could load and run nothing.
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 _STYLE: Final = """
 :root { color-scheme: light dark; --line: color-mix(in srgb, currentColor 25%, transparent); }

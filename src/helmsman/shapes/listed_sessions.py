@@ -66,10 +66,12 @@ def listed_session(
         ended: Status of the last turn according to the disk, used as a fallback.
     """
     status = _known_status(is_elsewhere, session, tasks) or ended
+    # The agent's own program has it open, of which there is no task here.
     if info is not None and info.open_elsewhere and status != "awaiting_approval":
         status = "active"
     shown: dict[str, Any] = {}
     if tasks:
+        # The newest task says where it is now, the oldest what it began with.
         shown |= {"sessionId": tasks[0].session_id, "agent": tasks[0].agent, "directory": tasks[0].directory}
         shown |= {"summary": tasks[-1].instruction, "timestamp": iso_time(tasks[0].updated_at)}
         shown |= {"handedOverFrom": tasks[-1].handed_over_from}
@@ -121,6 +123,7 @@ def _known_status(
     """Return the status of a turn that runs here or in another process, else the last known status."""
     if session is not None and session.state.is_running:
         return session.status
+    # A waiting message is not yet a turn of the session.
     newest = next((task for task in tasks if not task.is_waiting), None)
     if newest is not None and newest.is_running and (session is None or is_elsewhere(newest)):
         return "awaiting_approval" if newest.input_required else "active"

@@ -33,6 +33,7 @@ def safe(value: Any) -> Any:
 
 def one_line(text: str | None, width: int = _SUMMARY_CHARS) -> str | None:
     """Return the beginning of a text, sanitized and on one line, or None if it is empty."""
+    # Cut before it is sanitized, which takes longer the longer the text is.
     return sanitize.one_line((text or "")[: 10 * width])[:width] or None
 
 
