@@ -1,9 +1,9 @@
 """MCP sessions of Streamable HTTP that survive a hub, without anything being stored for them.
 
-MCP lets a server forget its sessions: it answers 404, and the client initializes again. Claude Code and Codex do. The
-official SDKs for Python and TypeScript do not: every later call of such a client fails. So the session id says, signed, what
-the client said in `initialize`, and a hub that does not know the id initializes the session in the client's place. Ids that
-no hub has signed get 404.
+MCP lets a server forget its sessions: it answers 404, and the client initializes again. Codex does. The official SDKs for
+Python and TypeScript do not (`tests/clients/test_forgotten_sessions.py`): every later call of such a client fails. So the
+session id says, signed, what the client said in `initialize`, and a hub that does not know the id initializes the session in
+the client's place. Ids that no hub has signed get 404.
 
 A call during which its hub ends has failed. The TypeScript SDK, and so Claude Code, would wait for its answer for ever,
 unless it can resume the stream (`Last-Event-ID`). So a stream begins with an event id that says which call it answers, and

@@ -179,7 +179,7 @@ class Router:
         if client is None:
             return
         self._it.pop(client, None)
-        if done.task is not None and done.task.id is not None and not done.choices:
+        if done.task is not None and not done.choices:
             self._it[client] = done.task.id
             _forget_oldest(self._it)
         if done.pending_question is not None:

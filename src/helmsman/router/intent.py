@@ -197,7 +197,7 @@ def _reference_of_ids(ids: Sequence[str]) -> Reference | None:
 
 _HEAD: Final = 400
 """Characters searched for markers at the beginning and the end of a request."""
-_IT: Final = frozenset({"it", "its"})
+_PRONOUN: Final = frozenset({"it", "its"})
 _PLACE_MARKER: Final = re.compile(
     r"""\s*(?:please\s+)?
     (?:(?:run|do|start|execute|submit|send|use|handle|launch)\s+(?:(?:this|it|the\s+following)\s+)?)?
@@ -242,7 +242,7 @@ def _marked(request: str) -> Intent | None:
 
 def says_it(request: str) -> bool:
     """Return whether a request speaks of a task as "it": the one that the last answer was about."""
-    return not _IT.isdisjoint(re.findall(r"[a-z]+", request.lower()))
+    return not _PRONOUN.isdisjoint(re.findall(r"[a-z]+", request.lower()))
 
 
 def where_to_run(request: str) -> Mode | None:
