@@ -22,7 +22,7 @@ class HelmsmanError(Exception):
     retryable: ClassVar[bool] = False
 
     def __init__(self, message: str, **details: Any) -> None:
-        """Errors quote what people and programs wrote; secrets are taken out, as they end in logs and on screens."""
+        """Redact secrets: errors quote what users and programs wrote, and appear in logs and on screens."""
         self.message = redact(message)
         super().__init__(self.message)
         self.details: Mapping[str, Any] = details
@@ -368,7 +368,7 @@ class StepTimedOut(StepError):
 
 
 class StepInterrupted(StepError):
-    """Someone interrupted the turn."""
+    """A user or a program interrupted the turn."""
 
     code = "step_interrupted"
 

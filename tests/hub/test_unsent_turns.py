@@ -106,5 +106,5 @@ async def test_a_request_that_cannot_be_stored_fails_and_never_reaches_the_agent
         (task,) = await settled(detached_engines, 1)
     assert task.error is not None
     assert (task.status, task.error["code"], task.error["retryable"]) == ("failed", "engine_lost", True)
-    assert "before Claude Code was told of this, so nothing was done. Send it again." in task.error["message"]
+    assert "before Claude Code received this, so nothing was done. Send it again." in task.error["message"]
     assert not model.requests

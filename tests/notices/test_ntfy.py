@@ -141,7 +141,7 @@ async def test_there_are_no_buttons_where_strangers_can_read_the_topic(
         assert told["actions"] == []
         (delivery,) = await house.delivered("sent")
         assert delivery.note == (
-            "Sent without buttons: anybody can read this topic. Have the server refuse it to strangers."
+            "Sent without buttons: anyone can read this topic. Let the server require a login for it."
         )
 
 

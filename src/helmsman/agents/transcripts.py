@@ -171,7 +171,7 @@ class CarriedTranscripts(ABC):
             moved = self._settle(here, written, targets, away / f"{session_id}-{secrets.token_hex(4)}")
         except OSError as error:
             raise CannotMove(
-                f"Session {session_id} cannot be placed here: {error}. Make room, or let another machine go on with it."
+                f"Session {session_id} cannot be placed here: {error}. Make room, or let another machine continue it."
             ) from error
         finally:
             for path in written.values():

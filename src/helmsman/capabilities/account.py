@@ -101,7 +101,9 @@ class AccountFacts:
             login = _login(account)
         except EngineRefused as refused:  # newer Codex asks its backend for this, which may not be reached
             account = _NOBODY
-            login = f"How Codex is logged in cannot be told now: {refused.details.get('rpc_message', refused.message)}."
+            login = (
+                f"It is not known now how Codex is logged in: {refused.details.get('rpc_message', refused.message)}."
+            )
         reported = await engine.rate_limits()
         limits = _allowances(reported)
         outlook, advice = _outlook(account, limits)

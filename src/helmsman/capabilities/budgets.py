@@ -222,7 +222,7 @@ class Budgets:
         try:
             return await self._helm.task_writer.registry(read)
         except RegistryUnavailable as error:
-            log.warning("what was granted beyond budgets is not known: %s", error)
+            log.warning("grants beyond budgets are not known: %s", error)
             return []
 
     # --- what may be used --------------------------------------------------------------------------------------------
@@ -309,9 +309,9 @@ class Budgets:
             for step in steps:
                 await step()
         except HelmsmanError as error:  # the session has the error
-            log.warning("session %s could not go on: %s", session.id, error)
+            log.warning("session %s could not continue: %s", session.id, error)
         except Exception:
-            log.exception("session %s could not go on", session.id)
+            log.exception("session %s could not continue", session.id)
 
     # --- a turn runs -------------------------------------------------------------------------------------------------
 

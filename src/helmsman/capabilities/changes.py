@@ -422,7 +422,7 @@ class Changes:
             if is_repeated() and session is not None and _had_tree(session, self._helm.settings.state_dir):
                 raise OutcomeUnknown(
                     f"The worktree of session {session_id} is gone: dropped by a hub that was asked for this before and has "
-                    "died, or by somebody since. There is nothing left to do."
+                    "died, or by another process since. There is nothing left to do."
                 )
             raise InvalidInput(
                 f"Session {session_id} has no worktree: it worked in its directory itself, or its worktree was discarded. "

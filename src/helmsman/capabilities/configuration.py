@@ -84,7 +84,7 @@ class AgentConfiguration:
         """
         if self._helm.allowed_roots:
             raise InvalidInput(
-                "There are allowed roots, and what is written there would hold for sessions outside them, too. Change "
+                "There are allowed roots, and a change there would also apply to sessions outside them. Change "
                 f"{change.file} by hand."
             )
         engine = await self._helm.engine(Capability.CONFIGURE, agent=agent)

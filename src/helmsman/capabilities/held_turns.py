@@ -66,16 +66,16 @@ class HeldTurn:
             session.is_beginning()  # who stops it now waits until it can be stopped
             await go_on()
         except HelmsmanError as error:  # the session has the error
-            log.warning("session %s could not go on: %s", session.id, error)
+            log.warning("session %s could not continue: %s", session.id, error)
         except Exception:
-            log.exception("session %s could not go on", session.id)
+            log.exception("session %s could not continue", session.id)
 
     async def _do(self, do: Doing) -> TurnEnded | None:
         try:
             return await do(self)
         except Exception as error:
             if not isinstance(error, HelmsmanError):
-                log.exception("what was to be done before a turn of session %s failed", self.session.id)
+                log.exception("a step before a turn of session %s failed", self.session.id)
             return failed_turn(self.session.id, known_error(error))
 
 

@@ -154,7 +154,7 @@ class Plans:
         try:
             await self._helm.continue_work(session, ended, turn)
         except HelmsmanError as error:  # the session has the error
-            log.warning("session %s could not go on from its plan: %s", session.id, error)
+            log.warning("session %s could not continue from its plan: %s", session.id, error)
 
 
 def _next_turn(session: Session, choice: Choice) -> TurnInput:

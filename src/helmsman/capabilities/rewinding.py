@@ -532,7 +532,7 @@ class Rewinding:
         return rewind_files(files.git, files.wanted, after=files.after, leave_out=files.leave_out, agree=agree)
 
     def _put_back(self, plan: _Plan, done: FilesRewind | None) -> None:
-        """Have all as it was before. Blocks."""
+        """Undo all steps that were done. Blocks."""
         if plan.files is not None and done is not None:
             leave_out = plan.files.leave_out
             rewind_files(plan.files.git, done.now, after=None, leave_out=leave_out, agree=lambda _plan, _git: None)

@@ -139,7 +139,7 @@ class ShownDiffs:
         is_whole = fits_in_an_answer(diff)  # else it must be looked at again, part by part
         named = listed((f"{file['path']} ({file['change']})" for file in files), _NAMED_FILES)
         raise DiffChanged(
-            f"The changes of {what} are not those that were shown: {named or 'there are none any more'}. Nothing was "
+            f"The changes of {what} are not those that were shown: {named or 'there are none left'}. Nothing was "
             "touched. Look at the diff again, then apply with its digest.",
             **({"digest": digest} if is_whole else {}),
             shown=expected,

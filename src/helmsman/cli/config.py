@@ -228,7 +228,7 @@ def _agree(rule: ListedRule, question: str, *, agreed: bool, as_json: bool) -> N
 @yes_option
 @_directory_option
 def _confirm(rule_id: str, agreed: bool, directory: Path, as_json: bool) -> None:
-    """Let a rule decide that the model of an MCP client has proposed with "always". `helmsman config rules` shows its ID.
+    """Confirm a rule that an MCP client's model has proposed with "always". `helmsman config rules` shows its ID.
 
     The rule is shown first.
     """

@@ -194,7 +194,7 @@ def _end(how: str, *, agreed: bool, as_json: bool) -> None:
 def _connect(state: str | None) -> int:
     """Connect stdin and stdout to the hub: what `helmsman --host NAME` runs on this machine, over SSH.
 
-    It is not for people. STATE is a state directory, in hex.
+    Helmsman itself runs it. STATE is a state directory, in hex.
     """
     return run_bridge(() if state is None else (state,))
 

@@ -495,7 +495,7 @@ def loop_command(
     example: bool,
     as_json: bool,
 ) -> int:
-    """Have an agent do the steps that FILE describes, in a git worktree. `example` is the built-in file.
+    """Let an agent do the steps that FILE describes, in a git worktree. `example` is the built-in file.
 
     Each step has a check, which Helmsman runs in a fresh checkout. The step goes back to the agent with the evidence, until
     its check holds, or its attempts or the budget are used up. A step can also have a judge: another agent, who must not

@@ -60,7 +60,7 @@ async def ask_others(
             except HelmsmanError as error:
                 away[name] = error.message
             except (TypeError, ValueError, KeyError, AttributeError):
-                away[name] = f"{name} gives an answer that makes no sense. Have the same version of Helmsman there."
+                away[name] = f"{name} gives an invalid answer. Install the same version of Helmsman there."
         if waiting.cancelled_caught:
             away[name] = f"{name} does not answer within {seconds:.0f} seconds."
 

@@ -540,7 +540,7 @@ def review_command(
     sure it is.
 
     Helmsman itself checks that the findings are about lines of that change, and that nothing was changed (exit code 6 if
-    something was). `helmsman job review` has several agents look, and the worst findings refuted.
+    something was). `helmsman job review` lets several agents look, and checks the worst findings again.
     Findings alone do not make the exit code 1: that is what --fail-on is for.
     """
     if sum((uncommitted, base is not None, commit is not None)) > 1:

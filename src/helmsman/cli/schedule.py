@@ -201,7 +201,7 @@ def _resume(reference: str, as_json: bool) -> None:
 @_schedule_argument
 @yes_option
 def _confirm(reference: str, agreed: bool, as_json: bool) -> None:
-    """Let a schedule begin that the model of an MCP client has proposed. It is shown first, and you are asked."""
+    """Confirm a schedule that an MCP client's model has proposed. It is shown first, and you are asked."""
     from helmsman.shapes.schedules import what_begins
 
     schedule = with_helmsman(lambda helm: helm.extras.schedules.get(reference))

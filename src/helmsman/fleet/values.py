@@ -245,7 +245,7 @@ def refuse_secrets(content: Any) -> None:
     """
     if redact_value(content) != content:
         raise InvalidInput(
-            "This looks as if it held a secret, which would be stored in the fleet's database. Have the agent read it from "
+            "This looks as if it held a secret, which would be stored in the fleet's database. Let the agent read it from "
             "a file or a variable of the machine instead.",
             parameter="prompt",
         )

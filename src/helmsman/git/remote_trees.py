@@ -332,7 +332,7 @@ def go_on_from(tree: Worktree, result: Result, bundle: Path | None) -> None:
         WorktreeError: The bundle is damaged, or belongs to another workspace.
     """
     if result.base != tree.base:
-        raise WorktreeError(f"What is to go on in {tree.path} was made of something else.")
+        raise WorktreeError(f"The work to continue in {tree.path} was made from another tree.")
     if bundle is not None:
         take_bundle(tree.own_git, bundle, result.commit)
     git = tree.own_git.with_settings(REFERENCES).with_variables(GIT_LFS_SKIP_SMUDGE="1")

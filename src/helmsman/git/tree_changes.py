@@ -605,7 +605,7 @@ def commit_worktree(tree: Worktree, message: str, *, digest: str) -> CommitMade:
         own = replace(seen, index=Path(folder) / "index")
         snapshot = take_snapshot(own, tree.included)
         if compare(own, tree.base, snapshot.tree, snapshot).digest != digest:
-            raise DiffChanged(f"What is in {tree.path} is not what was shown. Nothing was committed; look again.")
+            raise DiffChanged(f"The changes in {tree.path} are not those shown. Nothing was committed; look again.")
         made = _commit(seen, branch, snapshot.tree, message)
         seen.run("read-tree", made.commit)
     return made

@@ -268,7 +268,7 @@ class HubClient:
 
     def _nonsense(self) -> HostUnreachable:
         return HostUnreachable(
-            f"{self._host} gives an answer that makes no sense. Have the same version of Helmsman on both machines; look "
+            f"{self._host} gives an invalid answer. Install the same version of Helmsman on both machines; check "
             "there with `helmsman doctor`."
         )
 
@@ -575,10 +575,10 @@ class HubClient:
         except Exception:
             is_own = isinstance(self._connector, HubConnector)
             level = logging.ERROR if is_own else logging.INFO
-            log.log(level, "what %s says makes no sense: %s", self._host, name, exc_info=True)
-            # Our own hub is asked for its sessions anew, on another connection, unless they are what makes no sense.
+            log.log(level, "%s sent an invalid event: %s", self._host, name, exc_info=True)
+            # Our own hub is asked for its sessions again, on another connection, unless the copy of one is invalid.
             error = EngineLost if is_own and name != "copy" else EngineProtocolError
-            self._answering.give_up(error(f"{self._host} tells what makes no sense."))
+            self._answering.give_up(error(f"{self._host} sent an invalid event."))
 
     def _apply_event(self, name: str, content: Mapping[str, Any]) -> None:
         match name:

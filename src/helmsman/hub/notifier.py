@@ -406,7 +406,7 @@ class Notifier:
             kind="test",
             about=f"test {uuid4()}",
             title="This is a test of Helmsman's notices",
-            text="You would be told like this.",
+            text="Notices of Helmsman look like this.",
         )
         notice_id = await self._store.add(notification, {one.name: self._store.clock() for one in chosen}) or ""
         by_loops = {one.name for one in chosen if one.way != "browser"}

@@ -194,7 +194,7 @@ class RemoteTrees:
         result: Result = await self._call("result", remote.session_id)
         if result.base != remote.base:
             raise WorktreeError(
-                f"What {remote.host} has is not what was sent there. Look at it there: helmsman --host."
+                f"The tree on {remote.host} is not the one that was sent there. Look at it there: helmsman --host."
             )
         if result.digest is None or result.commit == remote.result:
             return await anyio.to_thread.run_sync(take_result, remote, result.commit, None), result.notes
@@ -221,7 +221,7 @@ class RemoteTrees:
         try:
             await self._call("remove", remote.id)
         except HelmsmanError as error:
-            log.warning("what was sent to %s stays there: %s", remote.host, error)
+            log.warning("the tree that was sent to %s stays there: %s", remote.host, error)
         await anyio.to_thread.run_sync(forget_remote_tree, remote)
 
     async def _write(self, remote: RemoteTree) -> None:

@@ -375,7 +375,7 @@ class Toolbox:
             return failed(error, host)
         except (TypeError, ValueError, KeyError, AttributeError):
             log.exception("%s gave what %s makes nothing of", host, tool.name)
-            return failed(HostUnreachable("Its answer makes no sense. Have the same version of Helmsman there."), host)
+            return failed(HostUnreachable("Its answer is invalid. Install the same version of Helmsman there."), host)
 
     def input_schema(self, name: str) -> dict[str, Any] | None:
         tool = self._named(name)

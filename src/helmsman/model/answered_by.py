@@ -46,7 +46,7 @@ _VERDICTS: Final = {
 _BY: Final = {
     "command line": "at the command line",
     "turn ended": "since its turn ended",
-    "trouble": "since no one could be asked",
+    "trouble": "since no person could be asked",
 }
 _PLACES: Final[dict[str, str]] = {
     "dashboard": " in the dashboard",

@@ -337,7 +337,7 @@ def require_place(session_id: str, place: str | None) -> None:
     refuse_moved(f"session {session_id}", (Path(place),))
     if not Path(place).is_dir():
         raise InvalidInput(
-            f"The directory of session {session_id}, {place}, does not exist any more. Make it again, or start a new "
+            f"The directory of session {session_id}, {place}, no longer exists. Create it again, or start a new "
             "session.",
             parameter="session_id",
         )

@@ -43,7 +43,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 _SKEW: Final = timedelta(minutes=1)
 """Server's clock may differ, so replies are requested by duration, not by time."""
 _URGENT: Final = frozenset({"question", "limit", "hub"})
-_OPEN_TOPIC: Final = "Sent without buttons: anybody can read this topic. Have the server refuse it to strangers."
+_OPEN_TOPIC: Final = "Sent without buttons: anyone can read this topic. Let the server require a login for it."
 _NOT_ALL_SHOWN: Final = "(Not all of it is shown here, so there is no button for yes.)"
 
 

@@ -28,7 +28,7 @@ _LATE: Final = timedelta(minutes=5)
 """Delay after which a due time counts as missed."""
 _STILL_RUNS: Final = "The run before was still at work."
 _MISSED: Final = "The machine was off or asleep when it was due."
-_NO_SENSE: Final = "This version makes no sense of it. Add it again."
+_NO_SENSE: Final = "This version cannot read it. Add it again."
 
 
 class DueRun(Value, frozen=True):

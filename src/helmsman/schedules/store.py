@@ -76,7 +76,7 @@ class Schedule(Value, frozen=True, kw_only=True):
         content: dict[str, Any] = pack(replace(self, is_paused=False, proposed_by=None, next_at=None, last=None))
         if redact_value(content) != content:
             raise InvalidInput(
-                "This looks as if it held a secret, which would be kept on disk. Have the agent read it from a file or a "
+                "This looks as if it held a secret, which would be kept on disk. Let the agent read it from a file or a "
                 "variable instead.",
                 parameter="prompt",
             )

@@ -379,7 +379,7 @@ class Steering(TurnRunner):
             return session  # an earlier hub, of which the same was asked, has sent it or queued it
         if when_busy == "steer" and await self._may_have_steered(session):  # also in a turn that has ended since
             raise OutcomeUnknown(
-                f"A hub that has died was to put this into the turn of session {session.id}, and nobody can tell whether "
+                f"A hub that has died was to put this into the turn of session {session.id}, and it is not known whether "
                 "it did. Look at the session before you send it again."
             )
         request = self._request(message, narrowed, options, session.state.limits)

@@ -125,11 +125,9 @@ def _policy(source: Session, known: SessionOptions, given: StartOptions) -> tupl
     remarks = []
     is_said = given.get("full_auto") or given.get("dangerously_bypass_approvals_and_sandbox")
     if not asks and not is_said and not given.get("approval_policy"):
-        remarks.append(
-            "When the first session was to ask is not known here: the new one asks before nearly everything."
-        )
+        remarks.append("It is not known when the first session asked: the new one asks before nearly everything.")
     if not writes and not is_said and not given.get("sandbox"):
-        remarks.append("What the first session might write is not known here: the new one only reads.")
+        remarks.append("It is not known where the first session could write: the new one only reads.")
     policy = SessionOptions(asks=asks or "unless_harmless", writes=writes or "nothing", writable_roots=roots)
     return policy, " ".join(remarks) or None
 

@@ -105,7 +105,7 @@ SENT: Final[TaskChanges] = {"spec": None, **RECEIVED}
 """Agent has received the request of a task, or may have: the task must not run again."""
 WAITING: Final = (
     "It was acknowledged by a hub that ended before it began. It begins by itself when a client connects that has the "
-    "same environment and settings as the one that asked for it; cancel it if it is not wanted any more."
+    "same environment and settings as the one that asked for it; cancel it if it is no longer wanted."
 )
 _NO_END: Final = "The outcome of the last turn is unknown. Send the session a message to continue."
 UNKNOWN_END: Final = Failure(
@@ -326,7 +326,7 @@ class TurnRecovery:
             title = self._service.agents.title(task.agent)
             self._writer.fail(
                 task.id,
-                EngineLost(f"The hub ended before {title} was told of this, so nothing was done. Send it again."),
+                EngineLost(f"The hub ended before {title} received this, so nothing was done. Send it again."),
             )
             await self._writer.write()
             return await self._writer.registry(partial(Registry.get, task_id=task.id))

@@ -75,7 +75,8 @@ class AgentRecords:
         info = await self.find(session_id)
         if info is not None and info.archived:
             raise InvalidInput(
-                f"Session {session_id} is archived. Bring it back with unarchive, then go on.", parameter="session_id"
+                f"Session {session_id} is archived. Unarchive it first, then send the message again.",
+                parameter="session_id",
             )
 
     async def turn(self, session_id: str, turn_id: str | None = None) -> RecordedTurn | None:

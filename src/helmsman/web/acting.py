@@ -241,7 +241,7 @@ class ImageInput(Input):
 
 
 class NewSessions:
-    """Answers them."""
+    """Answers requests of the form for a new session."""
 
     def __init__(self, helm: HelmsmanService) -> None:
         self._helm = helm
@@ -404,7 +404,7 @@ class WrongProof(HelmsmanError):
 
 
 class LoginRoutes:
-    """Answers those who want to get in, and lets people out."""
+    """Answers requests to log in and to log out."""
 
     def __init__(self, logins: Logins, challenges: Challenges) -> None:
         self._logins = logins
@@ -419,6 +419,7 @@ class LoginRoutes:
         book, origin = self._logins.devices, request.headers.get("origin")
         device = None
         if given.device is not None and book is not None and origin is not None:
+            # A device is known only at the address and the port where it was added.
             port = request.scope["server"][1]
             add = partial(book.add, given.device.name, given.device.key, origin=origin, port=port)
             device = await anyio.to_thread.run_sync(add)

@@ -129,6 +129,7 @@ def _made(find: Any, name: str) -> Lexer | None:
         found = find(name)
     except ClassNotFound:
         return None
+    # With its defaults Pygments changes newlines, and the pieces would not fit the text.
     lexer: Lexer | None = None if found is None else found(stripnl=False, ensurenl=False)
     return lexer
 
@@ -165,6 +166,7 @@ def _difference(before: str, after: str) -> tuple[list[tuple[int, int]], list[tu
         return [], []
     old, new = _WORDS.findall(before), _WORDS.findall(after)
     matcher = SequenceMatcher(None, old, new, autojunk=False)
+    # The quick upper bound spares most lines the slow comparison.
     if matcher.quick_ratio() < _ALIKE or matcher.ratio() < _ALIKE:
         return [], []
     changes = [(i, j, k, n) for tag, i, j, k, n in matcher.get_opcodes() if tag != "equal"]
@@ -175,7 +177,7 @@ def _difference(before: str, after: str) -> tuple[list[tuple[int, int]], list[tu
 
 
 def _ranges(words: Sequence[str], parts: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ranges of words as ranges of characters."""
+    """Convert ranges of words to ranges of characters."""
     places = [0]
     for word in words:
         places.append(places[-1] + len(word))

@@ -128,6 +128,7 @@ class DeviceRoutes:
             keys = given.keys
             push = subscription(given.endpoint, keys.p256dh, keys.auth, approves=given.approves, services=services)
         await anyio.to_thread.run_sync(partial(self._book.subscribe, device, push))
+        # The devices are read again, so that the next notice reaches this browser.
         if settings is not None:
             await settings()
         return {"push": push is not None}

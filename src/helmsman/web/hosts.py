@@ -57,7 +57,7 @@ _KINDS: Final = frozenset({"status", "items", "text", "question", "details", "ta
 _VERBATIM: Final = frozenset({"options", "details", "labels", "descriptions"})
 """Fields that return to the machine unchanged, so they are not sanitized. The page shows them as text."""
 _NONSENSE: Final = (TypeError, ValueError, KeyError, AttributeError, RecursionError)
-"""Errors in the use of an answer that is another than any dashboard gives."""
+"""Errors from reading an answer that is not a dashboard's."""
 _LOST: Final = "The connection is lost. Reconnecting; work continues there."
 
 
@@ -109,6 +109,7 @@ class HostRoutes:
         for name in _NAMING:
             if (reference := request.path_params.get(name)) is not None:
                 named |= {self._helm.hosts.split(str(reference))[0]} - {None}
+        # Several names together are no machine, so such a request is refused.
         return str(named.pop()) if len(named) == 1 else ",".join(sorted(map(str, named))) or None
 
     async def _ask(self, host: str, request: Request) -> ASGIApp:
@@ -134,7 +135,7 @@ class HostRoutes:
                     raise ValueError("this page would ask for its own login")
                 return HTTPStatus(status), answer
             except _NONSENSE as error:
-                log.info("%s gave an answer that makes no sense", host, exc_info=True)
+                log.info("%s gave an invalid answer", host, exc_info=True)
                 raise _nonsense(host) from error
         if method != "GET":
             raise OutcomeUnknown(f"{host} does not answer. It may have been done: look before you repeat it.")
@@ -149,6 +150,7 @@ class HostRoutes:
             match value:
                 case dict():
                     inside = {name: made(name, part) for name, part in value.items() if name != "html"}
+                    # A link of another machine may lead only to the web.
                     if not str(inside.get("url", "https://")).startswith("https://"):
                         del inside["url"]
                     if key in ("questions", "pendingQuestion", "moreQuestions") and isinstance(inside.get("id"), str):
@@ -180,7 +182,7 @@ class HostRoutes:
                     _, answer = await self._answer(host, "POST", "/api/shown", "", json.dumps(part).encode())
                     told.extend(answer.get("questions", ()))
                 except (HelmsmanError, TypeError) as error:
-                    log.debug("%s is not told what is on a screen: %s", host, error)
+                    log.debug("%s does not learn which questions are on a screen: %s", host, error)
 
         if len(parts) == 1:
             return await here(_with_body(request, parts[None]))
@@ -248,6 +250,7 @@ class HostRoutes:
         if kind:
             self._take_changes(name, json.loads(data))
             await anyio.sleep(_PAUSE_SECONDS)
+        # It is sent back in a header.
         return number if _NUMBER.fullmatch(number) else last
 
     def _take_changes(self, name: str, told: Mapping[str, Any]) -> None:
@@ -260,7 +263,7 @@ class HostRoutes:
 
 
 def _nonsense(host: str) -> HostUnreachable:
-    return HostUnreachable(f"{host} gives an answer that makes no sense. Have the same version of Helmsman there.")
+    return HostUnreachable(f"{host} gives an invalid answer. Install the same version of Helmsman there.")
 
 
 def _with_body(request: Request, content: Mapping[str, Any]) -> Request:

@@ -155,13 +155,14 @@ def number(request: Request, name: str, default: int | None = None, *, least: in
     given = text(request, name)
     if given is None:
         return default
+    # More digits than JavaScript can hold.
     if not (given.isascii() and given.isdigit() and len(given) < 17 and int(given) >= least):
         raise InvalidInput(f"{name} cannot be {given!r:.40}. Use a number from {least} to {most}.", parameter=name)
     return min(int(given), most)
 
 
 def limit(request: Request, default: int, most: int) -> int:
-    """Return how many at most. More than there may be is as many as there may be."""
+    """Return the requested limit, at most `most`."""
     return number(request, "limit", default, least=1, most=most) or default
 
 

@@ -87,6 +87,7 @@ class Live:
         self._changes.move_to_end(session_id)
         if len(self._changes) > _MAX_SESSIONS:
             _, forgotten = self._changes.popitem(last=False)
+            # A reader at an older place may have missed a change, and reads everything anew.
             self._oldest = max(forgotten.values())
         self._changed.set()
         self._changed = anyio.Event()
@@ -96,6 +97,7 @@ class Live:
         found: list[dict[str, Any]] = []
         for session_id, kinds in reversed(self._changes.items()):
             newer = sorted(kind for kind, number in kinds.items() if number > count)
+            # The table is in the order of the changes.
             if not newer:
                 break
             found.append(self._change(session_id, newer))
@@ -133,6 +135,7 @@ class Live:
             told = self._count if told is None else told
             yield _message("hello", hello, self._id(told))
             while may_read():
+                # Before the comparison, so that no change in between is missed.
                 changed = self._changed
                 if told == self._count:
                     with anyio.move_on_after(self._heartbeat) as waiting:
@@ -212,6 +215,7 @@ class EventStream(StreamingResponse):
     """Server-sent events, which end when their reader goes away."""
 
     def __init__(self, messages: AsyncGenerator[bytes]) -> None:
+        # The second header keeps nginx from holding events back.
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "X-Content-Type-Options": "nosniff"}
         super().__init__(messages, headers=headers, media_type="text/event-stream")
         self._messages = messages

@@ -64,7 +64,7 @@ class Code:
 
 
 class Logins:
-    """Makes codes, takes them for cookies, and knows its cookies again."""
+    """Makes one-time codes, exchanges them for cookies, and verifies cookies."""
 
     def __init__(
         self,
@@ -137,6 +137,7 @@ class Logins:
     def log_out(self, scope: Scope, headers: Headers, response: Response) -> None:
         """Take the cookie back; a copy of it is worth nothing from now on."""
         now = self._clock()
+        # Expired cookies are refused anyway.
         self._taken_back = {value for value in self._taken_back if _ends_at(value) > now}
         for cookie in self._own_cookies(scope, headers):
             self._taken_back.add(cookie)

@@ -34,7 +34,7 @@ _KEPT: Final = 1000
 _SCHEMES: Final = ("https://", "http://", "mailto:")
 _ADDRESS: Final = re.compile(r"\bhttps?://[^\s<>\"'`|\\]+")
 _AFTER_ADDRESS: Final = ".,:;!?*_~"
-"""Ends a sentence, and no address."""
+"""Characters that end a sentence, not an address."""
 _MARKS: Final = {f"text-align:{side}": side for side in ("left", "center", "right")}
 _HEADINGS: Final = {"h1": "h3", "h2": "h4", "h3": "h5", "h4": "h6", "h5": "h6", "h6": "h6"}
 _BLOCKS: Final = {"p", *_HEADINGS.values(), "ul", "ol", "li", "blockquote", "pre", "hr", "br"}
@@ -113,7 +113,7 @@ def _link_close(
 
 
 def _cell(renderer: RendererHTML, tokens: Sequence[Token], index: int, options: OptionsDict, env: Any) -> str:
-    """Its side as a class: the page takes no styles from elsewhere."""
+    """Render the alignment of a cell as a class, since the page allows no inline styles."""
     token = tokens[index]
     side = _MARKS.get(str(token.attrs.pop("style", "")))
     if side is not None:
@@ -122,13 +122,13 @@ def _cell(renderer: RendererHTML, tokens: Sequence[Token], index: int, options: 
 
 
 def _heading(renderer: RendererHTML, tokens: Sequence[Token], index: int, options: OptionsDict, env: Any) -> str:
-    """Descendants those of the page itself."""
+    """Render a heading two levels down, below the headings of the page."""
     tokens[index].tag = _HEADINGS[tokens[index].tag]
     return renderer.renderToken(tokens, index, options, env)
 
 
 def _link_addresses(state: StateCore) -> None:
-    """Addresses that stand in the text become links: agents say where something is, and seldom in brackets."""
+    """Turn plain addresses in the text into links: agents rarely write them as Markdown links."""
     for block in state.tokens:
         depth = 0
         shown: list[Token] = []
@@ -144,7 +144,7 @@ def _with_links(token: Token, parser: MarkdownIt) -> Iterator[Token]:
     for found in _ADDRESS.finditer(token.content):
         address = found[0].rstrip(_AFTER_ADDRESS)
         if address.endswith(")") and address.count(")") > address.count("("):
-            address = address[:-1].rstrip(_AFTER_ADDRESS)  # around it
+            address = address[:-1].rstrip(_AFTER_ADDRESS)  # the parentheses are around the address
         place = parser.normalizeLink(address)
         if not parser.validateLink(place):
             continue
@@ -158,7 +158,7 @@ def _with_links(token: Token, parser: MarkdownIt) -> Iterator[Token]:
 
 def _parser() -> MarkdownIt:
     options: dict[str, Any] = {"html": False, "maxNesting": 100, "highlight": _code, "langPrefix": "", "breaks": True}
-    # What defines a link elsewhere would not be seen, and might say anything.
+    # A link that is defined elsewhere in the text could lead anywhere, and its definition is not shown.
     parser = MarkdownIt("commonmark", options).enable(["table", "strikethrough"]).disable("reference")
     for name, rule in {
         "image": _image,

@@ -249,7 +249,7 @@ class OAuth:
         given = await body(request, DecisionInput)
         asked = self._pending.pop(given.request, None)
         if asked is None or asked.until <= self._clock() or asked.issuer != _base_of(request):
-            raise InvalidInput("This request is not open any more. Start again in the program that asked.")
+            raise InvalidInput("This request is no longer open. Start again in the program that asked.")
         if not given.allow:
             return {"redirect": _answer(asked.redirect_uri, asked.issuer, asked.state, error="access_denied")}
         code = secrets.token_urlsafe(32)

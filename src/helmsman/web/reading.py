@@ -256,7 +256,7 @@ _EVERY_SECONDS: Final = 60.0
 
 
 class SessionSpendings:
-    """Knows it for the sessions of a Helmsman."""
+    """Costs and working times of the sessions of a Helmsman."""
 
     def __init__(self, helm: HelmsmanService) -> None:
         self._helm = helm
@@ -276,7 +276,7 @@ class SessionSpendings:
             report = await self._helm.extras.usage.report(group_by="session")
             self._known = {group.key: group for group in report.groups if group.key is not None}
         except HelmsmanError as error:
-            log.warning("what sessions have cost is not known: %s", error)
+            log.warning("the costs of sessions are not known: %s", error)
         finally:
             self._read_at = time.monotonic()
             self._reading = False
@@ -292,6 +292,7 @@ class SessionSpendings:
             parts = session.state.usage_by_model
             return shown | _spent(tokens(session.usage), self._helm.tasks.prices.cost_of(parts))
         spent = known.get(session_id)
+        # A report with fewer turns is older than the newest tasks.
         if spent is not None and spent.turns >= sum(task.usage is not None for task in turns):
             return shown | _spent(spent.tokens, spent.cost_usd)
         usages = [ModelUsage(task.model, task.usage) for task in turns if task.usage is not None]
@@ -452,7 +453,7 @@ class Reading:
         return sorted(found, key=lambda one: str(one.get("timestamp")), reverse=True)
 
     async def _not_on_disk_yet(self) -> list[dict[str, Any]]:
-        """Sessions that have only just begun: Codex writes them down with their first message."""
+        """Return sessions that have just begun. Codex records them only with their first message."""
         running = [session for session in self._helm.sessions.values() if session.state.is_running]
         young = [session for session in running if session.turn_count == 1 and (session.turn_seconds or 0) < 60]
         found = [

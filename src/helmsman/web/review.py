@@ -123,6 +123,7 @@ class ReviewRoutes:
     async def apply(self, request: Request) -> dict[str, Any]:
         given = await body(request, ApplyShownInput)
         session = await self._helm.session(session_id(request))
+        # A change that the page did not show in full must not be applied from it.
         if "cut" in self._coloured.get(given.digest, ()):
             raise ConfirmationNeeded(_TOO_LONG.format(session.id))
         applied = await self._helm.extras.changes.apply(
@@ -202,7 +203,7 @@ class PullRequestInput(Input):
 
 
 class PublishingRoutes:
-    """Answers them."""
+    """Answers requests about commits, pull requests and saved prompts."""
 
     def __init__(self, helm: HelmsmanService) -> None:
         self._helm = helm

@@ -28,7 +28,7 @@ _TYPES: Final = {
     ".webmanifest": "application/manifest+json",
     ".txt": "text/plain; charset=utf-8",
 }
-"""Written out, for the system's own table of types may be anything."""
+"""Listed here, since the system's own table of types may differ."""
 
 _POLICY: Final = "; ".join(
     [

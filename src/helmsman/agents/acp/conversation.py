@@ -341,7 +341,7 @@ class AcpConversation(Conversation):
         except EngineRefused as error:
             what = "the mode" if name == MODE else name
             raise EngineStartFailed(
-                f"{self.title} does not take {what} {wanted!r}, so nobody can say what it would do "
+                f"{self.title} does not take {what} {wanted!r}, so it is not known what it would do "
                 f"unasked: {error.details.get('rpc_message')}. Use a version that Helmsman knows."
             ) from error
 

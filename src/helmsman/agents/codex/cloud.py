@@ -571,9 +571,7 @@ class CloudClient:
     def cancel(self, external_id: str) -> str:
         """Say that nothing was stopped, because `codex cloud` has no cancel, and where a user can stop it."""
         task_id = _task_id(external_id)
-        return (
-            f"`codex cloud` cannot cancel a task, so {task_id} goes on. Open {self._url(task_id)} and cancel it there."
-        )
+        return f"`codex cloud` cannot cancel a task, so {task_id} continues. Open {self._url(task_id)} and cancel it there."
 
     def _url(self, task_id: str) -> str:
         # The web address differs from that of the API only in its path.

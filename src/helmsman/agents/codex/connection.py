@@ -701,7 +701,7 @@ def _explain(refused: EngineRefused, thread_id: str | None) -> Exception:
             "This Codex engine is ending and takes no new work. Try again: another one takes its place."
         )
     if "is archived" in text:
-        return InvalidInput(f"Session {thread_id} is archived. Bring it back with unarchive, then go on.")
+        return InvalidInput(f"Session {thread_id} is archived. Unarchive it first, then send the message again.")
     if any(
         mark in text for mark in ("no rollout found", "thread not found", "invalid thread id", "invalid session id")
     ):

@@ -735,7 +735,7 @@ class CodexTranscripts(CarriedTranscripts):
             # Codex would continue with the file in its database, and so with turns that were rolled back.
             raise CannotMove(
                 f"Session {session_id} was taken back to an earlier turn on another machine, and Codex here knows it as it "
-                "was before. Let another machine go on with it, or start a new session."
+                "was before. Let another machine continue it, or start a new session."
             )
         return found
 
@@ -770,7 +770,7 @@ class CodexTranscripts(CarriedTranscripts):
 
 def _incomplete(session_id: str) -> CannotMove:
     return CannotMove(
-        f"Not all files of session {session_id} were carried here, so Codex could not go on with it. Start a new session."
+        f"Not all files of session {session_id} were carried here, so Codex could not continue it. Start a new session."
     )
 
 
