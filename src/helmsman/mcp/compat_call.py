@@ -65,7 +65,7 @@ class _Reply(BaseModel):
 
 
 class CallInFlight:
-    """Tells the caller what happens in the session that its call runs a turn in."""
+    """Notifies the caller of events in the session in which its call runs a turn."""
 
     def __init__(self, call: CallContext, *, is_new: bool) -> None:
         self._call = call
@@ -78,7 +78,7 @@ class CallInFlight:
         self._sending = anyio.Lock()
 
     def follow(self, session: Session) -> None:
-        """Tell of this session from now on."""
+        """Send the events of this session from now on."""
         self._session_id = session.id
 
     def listen(self, session: Session, event: Event) -> None:
@@ -100,14 +100,14 @@ class CallInFlight:
         self._news.set()
 
     async def send_events(self) -> None:
-        """Send what there is to tell, as it comes, until cancelled."""
+        """Send queued events as they come, until cancelled."""
         while True:
             await self._news.wait()
             self._news = anyio.Event()
             await self.flush()
 
     async def flush(self) -> None:
-        """Send all that waits."""
+        """Send all queued events."""
         context = self._call.context
         async with self._sending:
             while self._queue:
@@ -124,7 +124,7 @@ class CallInFlight:
         return None if self._engine is None else rate_limits(self._engine.known_rate_limits)
 
     async def report_progress(self, session: Session) -> None:
-        """Progress on the caller's own token, if it gave one: when something happens, and now and then when nothing does."""
+        """Report progress on the caller's token, if it gave one, now and then also when nothing happens."""
         if "progress_token" not in (self._call.context.meta or {}):
             return
         await report_progress(self._call, lambda: session_progress(session), session.feed.changed)

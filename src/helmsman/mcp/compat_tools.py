@@ -160,7 +160,7 @@ async def _say(helm: AgentService, session: Session, prompt: str, in_flight: Cal
 
 
 async def _wait(call: CallContext, session: Session) -> types.InputRequiredResult | None:
-    """Until the turn has ended, or the client is to ask its person and call again."""
+    """Wait until the turn has ended, or return the reply with which the client asks its user and calls again."""
     while session.state.is_running:
         for question in session.questions:
             required = await call.elicitor.input_required(call.context, session, question)

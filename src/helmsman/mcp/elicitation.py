@@ -91,6 +91,7 @@ class Elicitor:
         """Return the client that a request comes from."""
         told = context.session.client_params
         name = "" if told is None else told.client_info.name
+        # Over HTTP all clients share one token, so only the name tells them apart.
         if context.request is not None:
             return McpClient(HTTP, name)
         numbered, directory = current_call.get(), str(current().directory)
@@ -315,7 +316,7 @@ class Elicitor:
     async def _open_page(
         self, context: Context, session: Session, question: Question, page: str, request_id: types.RequestId | None
     ) -> None:
-        """Have the client open the question in the dashboard, and tell it when the question is closed.
+        """Ask the client to open the question in the dashboard, and notify it when the question is closed.
 
         Nothing that the client says answers the question: the user answers it on the page, behind its login.
         """
@@ -328,6 +329,7 @@ class Elicitor:
                 while question.id in session.state.questions:
                     await session.feed.changed()
         finally:
+            # Also after a cancellation, since the client waits for this notification.
             with anyio.move_on_after(_COMPLETE_SECONDS, shield=True):
                 await context.session.send_elicit_complete(name)
 

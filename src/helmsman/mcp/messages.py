@@ -1,4 +1,4 @@
-"""Lines as messages of JSON-RPC, and the errors that answer lines and requests which are none."""
+"""Parse lines as messages of JSON-RPC, and make the errors that answer invalid ones."""
 
 from __future__ import annotations
 
@@ -45,6 +45,7 @@ def parse_message(line: bytes) -> JSONRPCMessage:
     except Exception as error:
         log.info("a client sent a line that is no message of JSON-RPC: %s", type(error).__name__)
         raise NoMessage(_error_for(text)) from error
+    # The SDK takes a request with an invalid id for a notification, which it would never answer.
     if isinstance(message, JSONRPCNotification) and _ID in text and "id" in json.loads(text):
         raise NoMessage(_error(None, INVALID_REQUEST, "The id of a request is a text or a whole number."))
     return message

@@ -82,6 +82,7 @@ def run_pipe(flags: Sequence[str]) -> int | None:
     if not (wanted(os.environ) and _understood(flags) and hasattr(select, "poll")):
         return None
     try:
+        # Python's own handler would print a traceback on Ctrl-C.
         _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
         _Pipe(flags).run()
     except (_ServeInside, NoHub) as reason:
@@ -153,7 +154,7 @@ class _Pipe:
     # --- the hub -----------------------------------------------------------------------------------------------------
 
     def _connect(self) -> None:
-        """Be welcomed by a hub, and say to it what there is to say."""
+        """Connect to a hub, and repeat the kept and the unanswered lines."""
         while True:
             hub = self._connector.connection()
             try:
@@ -193,6 +194,7 @@ class _Pipe:
         """Return the fields of the hub's welcome, or nothing if the hub ended first."""
         poll = select.poll()
         poll.register(hub, select.POLLIN)
+        # Without events, only the end of the client is reported.
         poll.register(1, 0)
         said = b""
         while not said.endswith(b"\n"):
@@ -241,6 +243,7 @@ class _Pipe:
         if self._client_left:
             raise _Ended
         if said != b"l" or self._waiting:
+            # Hubs that end at once must not be started in a tight loop.
             time.sleep(min(0.05 * self._silent_hubs, 1))
             self._silent_hubs += 1
             self._connect()
@@ -380,6 +383,7 @@ class _Pipe:
             *frames, rest = bytes(self._from_hub).split(b"\n")
             self._from_hub = bytearray(rest)
             for frame in frames:
+                # The frame before may have ended this hub.
                 if self._hub is not hub:
                     return
                 self._on_frame(frame)
@@ -402,15 +406,17 @@ class _Pipe:
             self._connect()
         for line in lines:
             self._count += 1
+            # A cancellation must not overtake the call that it cancels.
             if self._suspects and _CANCELS in line:
                 self._release(all_of_them=True)
             self._waiting[self._count] = line
             self._to_hub += b"m%d %b\n" % (self._count, line)
 
     def _hub_shutdown(self) -> None:
-        """Tell the hub that nothing more will come, behind all that is on its way."""
+        """Send the remaining lines to the hub, and then the end of the stream."""
         assert self._hub is not None
         try:
+            # The client is gone, so waiting holds up nothing.
             self._hub.setblocking(True)
             self._hub.sendall(self._to_hub)
             self._hub.shutdown(1)

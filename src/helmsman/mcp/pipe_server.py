@@ -114,6 +114,7 @@ def _flags(words: list[str]) -> dict[str, object]:
 def _settings(hub: Hub, hello: _Hello, refused: str | None) -> Settings | bytes:
     """Return the settings of a pipe, or the frame that refuses it."""
     if refused is not None:
+        # The pipe then runs the service itself. A refused process gets nothing from the hub.
         return b"s\t" + _in_hex(refused)
     try:
         settings = load_settings(hello.flags, hello.environment, hello.directory)
@@ -149,7 +150,7 @@ class PipeLogs(logging.Handler):
             self._adapt()
 
     def _adapt(self) -> None:
-        """Have records made that a pipe wants, and no others: most are never written."""
+        """Set the level of the logs to the lowest that a pipe wants: most records are never written."""
         logging.getLogger().setLevel(min(self._usual, *self._levels.values(), logging.CRITICAL))
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -157,6 +158,7 @@ class PipeLogs(logging.Handler):
         if connection is None or record.levelno < self._levels.get(connection, logging.CRITICAL + 1):
             return
         line = b"e" + f"{self.format(record)}\n".encode("utf-8", "backslashreplace").hex().encode("ascii")
+        # A connection belongs to the thread of the event loop.
         if threading.get_ident() == self._thread:
             connection.put(line)
         else:
@@ -234,7 +236,7 @@ class PipeConnection:
                 tasks.start_soon(forms.withdraw_unclaimed)
                 await server.run(reader, writer, options)
         except* anyio.BrokenResourceError:
-            log.debug("a pipe went in the middle of a word")
+            log.debug("a pipe disconnected in the middle of a message")
         with anyio.move_on_after(_LAST_WORDS_SECONDS):
             await self._connection.written()
 
@@ -322,6 +324,7 @@ class _Forms:
         """Return a request with the client's id, and whether the client already shows it."""
         name = current_form.get()
         wanted = f"form-{name}" if name else f"{self._epoch}.{request.id}"
+        # The question is asked a second time by this hub, so its form needs another id.
         if wanted in self._ids.values():
             wanted = f"{wanted}-{self._epoch}.{request.id}"
         self._ids[request.id] = wanted
@@ -427,18 +430,20 @@ class _Reader(SdkStream):
         self._lines = lines
         self._forms = forms
         self._numbered = numbered
+        # Unbuffered: a line is read only when the SDK has taken the one before.
         self._received, self._messages = anyio.create_memory_object_stream[_Received](0)
         self.last_context: contextvars.Context | None = None
         """Context in which the SDK runs the handler of the last message. It identifies the call."""
 
     async def read(self) -> None:
-        """Read what the pipe says, until it leaves."""
+        """Read lines from the pipe until it disconnects."""
         with self._received:
             while (frame := await self._connection.line()) is not None:
                 context = contextvars.copy_context()
                 message = self._read(frame, context)
                 if message is not None:
                     await self._received.send((context, message))
+                # An earlier hub initialized the client, so its sessions and forms are looked up.
                 if frame.startswith(b"K") and isinstance(message, SessionMessage) and _is_initialized(message):
                     context = contextvars.copy_context()
                     context.run(current_call.set, self._numbered(0, ATTACH))
@@ -447,7 +452,7 @@ class _Reader(SdkStream):
                     )
 
     async def replay(self, message: SessionMessage) -> None:
-        """Take in something that the client said before."""
+        """Deliver an answer that the client gave earlier."""
         await self._received.send((contextvars.copy_context(), message))
 
     async def aclose(self) -> None:

@@ -134,7 +134,7 @@ class Resources:
         return types.EmptyResult()
 
     async def run(self) -> None:
-        """Tell subscribers what has changed, until cancelled."""
+        """Notify subscribers of changes, until cancelled."""
         stop = self._helm.listen(self._on_event)
         try:
             while True:

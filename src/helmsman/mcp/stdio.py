@@ -48,7 +48,7 @@ async def serve_stdio(helm: HelmsmanService) -> None:
 
 
 def _streams() -> AbstractAsyncContextManager[tuple[Any, Any]]:
-    """Standard input and output as the SDK wants them, for the length of a block."""
+    """Return standard input and output as the SDK expects them, for the length of a block."""
     if sys.platform == "win32":  # pipes cannot be polled there, and servers are not ended by signals
         from mcp.server.stdio import stdio_server
 
@@ -141,7 +141,7 @@ class _Outgoing(SdkStream):
         self.put(content)
 
     def put(self, message: JSONRPCMessage) -> None:
-        """Have a message written when the client reads."""
+        """Queue a message, which is written when the client reads."""
         self._waiting += message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
         self._news.set()
 

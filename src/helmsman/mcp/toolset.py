@@ -374,7 +374,7 @@ class Toolbox:
         except HelmsmanError as error:
             return failed(error, host)
         except (TypeError, ValueError, KeyError, AttributeError):
-            log.exception("%s gave what %s makes nothing of", host, tool.name)
+            log.exception("%s gave %s an invalid result", host, tool.name)
             return failed(HostUnreachable("Its answer is invalid. Install the same version of Helmsman there."), host)
 
     def input_schema(self, name: str) -> dict[str, Any] | None:
