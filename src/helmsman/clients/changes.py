@@ -357,6 +357,7 @@ class _Draft:
         if isinstance(entry.kind, OldServer):
             self._keep.append(KeptEntry(file=str(self.file.path), path=entry.path, pieces=tuple(pieces)))
         elif earlier is not None and earlier.rewritten:
+            # The value from before the first change is the one that `uninstall` restores.
             known = {piece.path: piece for piece in earlier.pieces}
             for piece in pieces:
                 before = known[piece.path].before if piece.path in known else piece.before

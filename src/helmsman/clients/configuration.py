@@ -110,6 +110,7 @@ def write_configuration(path: Path, target: Path, before: str | None, after: str
     _must_be(path, target, before)
     try:
         mode = stat.S_IMODE(target.stat().st_mode) if before is not None else None
+        # Replacing a file needs no right to write it, so the right is checked here.
         if mode is not None and not (mode & stat.S_IWUSR and os.access(target, os.W_OK)):
             raise ConfigurationUnusable(
                 f"{target} is read-only. Make it writable (`chmod u+w {target}`) and try again."

@@ -101,6 +101,7 @@ def _unwrapped(words: list[str]) -> list[str]:
         except ValueError:
             return words
         inner = inner[1:] if inner[:1] == ["exec"] else inner
+        # A shell that does more than start the command has to stay.
         return words if set(words[2]) & set(";&|<>$`(){}\n") else inner
     return words
 

@@ -78,6 +78,7 @@ async def begin_run(
         await store.skip(schedule, due.run, due.next_at)
         return
     task = await enter(partial(store.begin, schedule=schedule, run=due.run, draft=due.draft, next_at=due.next_at))
+    # This run was entered before, or the schedule has changed. At most its next time is still to be set.
     if task is None:
         await store.move(schedule, due.next_at)
         return

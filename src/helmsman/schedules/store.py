@@ -245,6 +245,7 @@ class ScheduleStore:
 
         def also(connection: StoreConnection, task: Task) -> None:
             if not _is_due(connection, schedule):
+                # Inside the transaction, so that the task is not entered either.
                 raise _NotDue
             _enter(connection, schedule, replace(run, task_id=task.id))
             _move(connection, schedule, next_at)

@@ -55,6 +55,7 @@ class When(Value, frozen=True, kw_only=True):
         if self.every is not None:
             passed = (moment - self.since) // self.every
             return self.since + passed * self.every if passed > 0 else None
+        # CronSim yields only times before the given one.
         return self._by_cron(moment + timedelta(seconds=1), is_backwards=True)
 
     def _by_cron(self, moment: datetime, *, is_backwards: bool) -> datetime | None:
@@ -163,6 +164,7 @@ def _span(text: str) -> timedelta | None:
     if _SPAN.fullmatch(f"{text} ") is None:
         return None
     seconds = sum(int(number) * _UNITS[unit[0]] for number, unit in _PART.findall(text))
+    # Beyond this, a sum with a date could overflow.
     return timedelta(seconds=seconds) if seconds <= timedelta.max.total_seconds() / 1000 else None
 
 
@@ -195,6 +197,7 @@ def _moment(text: str, now: datetime) -> datetime:
 
 def _said_moment(words: str, now: datetime) -> datetime | None:
     if words.startswith("in ") and (span := _span(words.removeprefix("in "))) is not None:
+        # In UTC, since an interval is elapsed time, whatever the clocks do.
         return (now.astimezone(UTC) + span).astimezone(now.tzinfo)
     try:
         exact = datetime.fromisoformat(words.upper())

@@ -150,6 +150,7 @@ def terminal_keys(stack: ExitStack) -> int | None:
     if typed is not None:
         return typed
     try:
+        # Opening a terminal could make it the controlling one.
         fd = os.open(os.ttyname(shown), os.O_RDONLY | os.O_NOCTTY)
     except OSError:
         return None

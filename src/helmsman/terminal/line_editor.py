@@ -171,6 +171,7 @@ class LineEditor:
                     elif not running.done():
                         application.exit()
                     await asyncio.wait([running])
+                # Keys typed after the line would otherwise reach the next prompt.
                 clear_typeahead(keys)
 
     def _bound(self, keys: Sequence[Key]) -> KeyBindings:
@@ -237,6 +238,7 @@ class _Keys(Vt100Input):
         import termios
 
         self._is_entered = True
+        # Ctrl-S, Ctrl-Q and Enter must arrive as they are.
         keys = termios.IXON | termios.IXOFF | termios.ICRNL | termios.INLCR | termios.IGNCR
         key_by_key(self.fileno(), before, without_input=keys, without_local=termios.IEXTEN, without=termios.VINTR)
 
