@@ -101,9 +101,9 @@ class Usage(Value, frozen=True):
 
     def __sub__(self, other: Usage) -> Usage:
         """Return the usage since `other`; never negative, even if the reports are inconsistent."""
-        input_tokens, cached, output, reasoning = (
+        input_tokens, cached, output, reasoning = [
             max(0, one - less) for one, less in zip(self.counts, other.counts, strict=True)
-        )
+        ]
         if self.cost_usd is None or other.cost_usd is None:
             cost = self.cost_usd if other == _NOTHING else None
         else:

@@ -195,8 +195,8 @@ def read_usage(raw: object) -> Usage | None:
     """Parse counts in any spelling; None if there are none. Invalid counts are zero."""
     if not isinstance(raw, dict):
         return None
-    counts = {snake_case(name): count for name, count in raw.items()}
-    return Usage(*(max(0, integer(counts.get(name)) or 0) for name in _NAMES))
+    counts = raw if "input_tokens" in raw else {snake_case(name): count for name, count in raw.items()}
+    return Usage(*[max(0, integer(counts.get(name)) or 0) for name in _NAMES])
 
 
 def spent_between(before: Usage, after: Usage) -> Usage:

@@ -74,7 +74,7 @@ if TYPE_CHECKING:
 
 _KIND: Final = re.compile(
     rb'\{"timestamp":"(?P<time>[^"]{1,40})",(?:"ordinal":[0-9]{1,20},)?'
-    rb'"type":"(?P<type>\w{1,40})","payload":\{"type":"(?P<payload>\w{1,40})"'
+    rb'"type":"(?P<type>\w{1,40})"(?:,"payload":\{"type":"(?P<payload>\w{1,40})")?'
 )
 """Finds the kind of a line, in every version, without parsing what may be a megabyte of output."""
 
@@ -174,20 +174,22 @@ class _Reader:
     """Earliest line so far that says how much was spent by then."""
 
     def take(self, line: bytes) -> None:
-        kind = _KIND.match(line)
-        if kind is None:
-            self._take_entry(line)
+        found = _KIND.match(line)
+        time, kind, payload = (b"", b"", None) if found is None else found.groups()
         # Most lines are recognised by their beginning and never parsed.
-        elif kind["type"] != b"event_msg" or kind["payload"] not in _OF_TURNS:
-            self._pass_over(kind["time"], is_work=kind["type"] == b"response_item" and kind["payload"] != b"message")
-        elif kind["payload"] == b"token_count":
-            self._pass_over(kind["time"], is_work=False)
+        if kind == b"response_item" and payload is not None:
+            self._pass_over(time, is_work=payload != b"message")
+        elif kind == b"event_msg" and payload == b"token_count":
+            self._pass_over(time)
             self._take_count(line)
         # In versions that name their turns, prompts do not begin any.
-        elif kind["payload"] == b"user_message" and not self.stretch.names_no_turn:
-            self._pass_over(kind["time"], is_work=False)
-        else:
+        elif kind == b"event_msg" and payload == b"user_message" and not self.stretch.names_no_turn:
+            self._pass_over(time)
+        # The first line holds the instructions of the session, and says nothing of turns.
+        elif kind != b"session_meta" and (payload is None or (kind == b"event_msg" and payload in _OF_TURNS)):
             self._take_entry(line)
+        else:
+            self._pass_over(time)
 
     def take_known(self) -> list[RecordedTurn]:
         """Return the turns of which all is known now, once, last first."""
@@ -202,27 +204,28 @@ class _Reader:
         entry = line_object(line)
         if entry is None:
             return
-        payload, time = mapping(entry.get("payload")), timestamp(entry.get("timestamp"))
+        kind, payload, time = entry.get("type"), mapping(entry.get("payload")), timestamp(entry.get("timestamp"))
         self.stretch.last_written_at = self.stretch.last_written_at or time
-        if entry.get("type") == "turn_context":
+        if kind == "turn_context":
             self.stretch.model = self.stretch.model or readable(payload.get("model"))
             self.stretch.names_no_turn = "turn_id" not in payload
-        elif entry.get("type") == "event_msg" and payload.get("type") == "token_count":
+        elif kind == "event_msg" and payload.get("type") == "token_count":
             self._take_count(line)
-        elif entry.get("type") == "event_msg":
+        elif kind == "event_msg":
             self._take_event(payload, time)
 
-    def _pass_over(self, time: bytes, *, is_work: bool) -> None:
+    def _pass_over(self, time: bytes, *, is_work: bool = False) -> None:
         stretch = self.stretch
         # Lines come from the end, so the first time seen is the last one written.
-        stretch.last_written_at = stretch.last_written_at or timestamp(time.decode("ascii", "replace"))
+        if stretch.last_written_at is None:
+            stretch.last_written_at = timestamp(time.decode("ascii", "replace"))
         if is_work and stretch.ends_in_message is None:
             stretch.ends_in_message = False  # a tool call or its output, and no message after it
 
     def _take_count(self, line: bytes) -> None:
         """Codex writes a count after every response of the model. Only the last one of each turn is parsed."""
         if self.stretch.spent is None or self.waiting:
-            spent = _counts(line, "total_token_usage")
+            spent = _count(_counts(line), "total_token_usage")
             if spent is None:
                 return
             self._know_spent_before(spent)
@@ -273,8 +276,12 @@ class _Reader:
         self.waiting.clear()
 
 
-def _counts(line: bytes, name: str) -> Usage | None:
-    usage = read_usage(mapping(mapping(mapping(line_object(line)).get("payload")).get("info")).get(name))
+def _counts(line: bytes) -> Mapping[str, Any]:
+    return mapping(mapping(mapping(line_object(line)).get("payload")).get("info"))
+
+
+def _count(counts: Mapping[str, Any], name: str) -> Usage | None:
+    usage = read_usage(counts.get(name))
     # Damaged counts would spoil every sum.
     return None if usage is None or max(usage.input_tokens, usage.output_tokens) >= _ABSURD else usage
 
@@ -283,7 +290,8 @@ def _spent_before(first_count: bytes | None) -> Usage:
     """Return the usage before the first count of a file: none, unless the file continues another one."""
     if first_count is None:
         return Usage()
-    total, last = _counts(first_count, "total_token_usage"), _counts(first_count, "last_token_usage")
+    counts = _counts(first_count)
+    total, last = _count(counts, "total_token_usage"), _count(counts, "last_token_usage")
     # The total minus the last response is the usage before the file's first count.
     return Usage() if total is None or last is None else spent_between(last, total)
 
@@ -331,7 +339,7 @@ class RolloutSpending:
 
     def read(self, key: str) -> SessionSpending | None:
         try:
-            with open_to_the_end(Path(key)) as file:
+            with open_to_the_end(key) as file:
                 return read_spending(file)
         except OSError:
             return None

@@ -522,11 +522,16 @@ def _read_errors() -> tuple[type[Exception], ...]:
 _BLOCK: Final = 64 * 1024
 
 
-def open_to_the_end(path: Path) -> BinaryIO:
-    """Open a rollout file for `lines_from_end`. A compressed one is unpacked completely."""
-    if path.suffix != ".zst":
-        return path.open("rb")
-    return io.BytesIO(read_rollout(str(path), lambda file: file.read()) or b"")
+def open_to_the_end(path: str | Path) -> BinaryIO:
+    """Open a rollout file for `lines_from_end`. A small one is read at once, and a compressed one is unpacked completely."""
+    place = os.fspath(path)
+    if place.endswith(".zst"):
+        return io.BytesIO(read_rollout(place, lambda file: file.read()) or b"")
+    file = open(place, "rb", buffering=0)  # noqa: PTH123, SIM115 - there are thousands, and the caller closes it
+    if os.fstat(file.fileno()).st_size > _BLOCK:
+        return io.BufferedReader(file, _BLOCK)
+    with file:
+        return io.BytesIO(file.read())
 
 
 def lines_from_end(file: BinaryIO) -> Iterator[bytes]:
