@@ -229,9 +229,10 @@ class Changes:
             )
         await self._check_idle(tree)
         for one in tree.each:
-            refuse_outside(one.repository, self._helm.settings.allowed_roots, "session_id")  # of today
+            refuse_outside(one.repository, self._helm.settings.allowed_roots, "session_id")  # as they are today
         expected = self.shown.expected(viewer, session_id, digest)
         ended = await self.end_commands(tree)
+        # Run by `apply` on what it is about to apply, since the worktree may change until then.
         check = self.shown.check_of(session_id, expected)
         with suppress(SessionNotFound):  # a worktree may outlive its session
             (await self._helm.session(session_id)).apply(ApplyRequested(session_id=session_id, digest=expected))
@@ -491,11 +492,10 @@ def _directory(session: Session) -> Path:
     return directory
 
 
-# --- Working trees that come from other machines: taken in, piece by piece, placed, and given back as what became
-# of them
+# --- Working trees of other machines: received piece by piece, placed, and sent back with the changes made in them -----
 
-# All of it may be asked for again, whenever a line has broken: a piece is written where it belongs, a workspace that
-# is placed is the one that was placed, and what became of it is looked at anew.
+# Every request may be repeated after a broken connection: a piece is written at its offset, a workspace that was
+# placed stays the same one, and its changes are collected anew.
 
 
 class Workspaces:
@@ -511,7 +511,7 @@ class Workspaces:
         return await anyio.to_thread.run_sync(known_commits, self._state_dir, repository, commits)
 
     async def put(self, workspace_id: str, part: str, offset: int, data: bytes) -> None:
-        """Take in a piece of a workspace.
+        """Receive a piece of a workspace.
 
         Raises:
             WorkspaceTooLarge: It is more than this machine takes in.
@@ -534,10 +534,11 @@ class Workspaces:
                 )
             written.seek(offset)
             written.write(data)
+            # An earlier attempt may have left more bytes.
             written.truncate()
 
     async def place(self, workspace: PackedTree) -> Placed:
-        """Have a workspace here, of which all pieces were taken in.
+        """Place a workspace, of which all pieces were received.
 
         Raises:
             WorkspaceIncomplete: It builds on commits that are not here.

@@ -196,6 +196,7 @@ class GitHub:
         if comment.is_review:
             self._api(repository, f"pulls/{number}/comments/{comment.id.removeprefix('c')}/replies", {"body": text})
         else:
+            # Only comments on code have a thread to answer in.
             self._api(repository, f"issues/{number}/comments", {"body": f"{quoted(comment.text, 300)}\n\n{text}"})
 
     def login(self, repository: Repository) -> str:
@@ -224,6 +225,7 @@ class GitHub:
             done = subprocess.run(
                 command,
                 cwd=self._directory,
+                # There is no terminal for prompts, and colours would end up in messages.
                 env={**environment_for(caller_context.for_others(known)), "GH_PROMPT_DISABLED": "1", "NO_COLOR": "1"},
                 input=b"" if given is None else json.dumps(given).encode(),
                 capture_output=True,
@@ -254,4 +256,5 @@ def _failed(run: Mapping[str, Any], commit: str) -> FailedCheck:
     output = mapping(run.get("output"))
     summary = "\n\n".join(str(output[key]) for key in ("title", "summary", "text") if output.get(key))
     name = str(run.get("name") or "check")
+    # A check that fails again for another commit is another failure.
     return FailedCheck(f"{name}@{commit}", name, summary, str(run.get("html_url") or ""))

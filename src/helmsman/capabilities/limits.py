@@ -49,6 +49,7 @@ class UsageLimits:
     def asks(self, session: Session, ended: TurnEnded) -> bool:
         """Return whether a person is asked to wait, before a session receives the end of its turn by a usage limit."""
         failure = ended.failure
+        # A turn of another kind, such as a review, cannot be continued by a message.
         if failure is None or failure.code != USAGE_LIMIT or session.state.turn_kind == "other":
             return False
         if self._helm.task_writer.running_task(session.id) is None:

@@ -238,6 +238,7 @@ class Publishing:
 
         def ask() -> PullRequestState:
             forge = GitHub(directory)
+            # Comments by the session's own answers must not start another turn.
             return forge.pull_request(repository, number, own=[forge.login(repository)])
 
         state = await anyio.to_thread.run_sync(ask)
@@ -346,6 +347,7 @@ def prompt_for(failed: Sequence[FailedCheck], comments: Sequence[Comment]) -> st
 
 
 def _plain(text: str) -> str:
+    # A backtick would end the code around it.
     return " ".join(text.replace("`", "'").split())[:200]
 
 
@@ -359,7 +361,7 @@ def _pull_request(session: Session) -> tuple[Repository, int]:
     found = None if url is None else _NUMBER.search(url)
     repository = None if url is None or found is None else repository_of(url[: found.start()])
     if found is None or repository is None:
-        raise InvalidInput(f"Session {session.id} has no pull request. Open one: helmsman pr {session.id[-8:]}")
+        raise InvalidInput(f"Session {session.id} has no pull request. Open one: helmsman session pr {session.id[-8:]}")
     return repository, int(found[1])
 
 

@@ -75,6 +75,7 @@ _PASSED: Final = frozenset(
 """Variables by which programs find each other, and themselves. None of them is meant to hold a secret."""
 _WITH_LOGIN: Final = re.compile(r"://[^/@\s]*@")
 _CHECKS: Final = "checks"
+# Both outputs in the order in which they come, and no input to wait for.
 _SHELL: Final = 'exec /bin/sh -c "$1" 2>&1 </dev/null'
 
 
@@ -137,7 +138,7 @@ def end_stopped(helm: Steering, session: Session) -> None:
 
 
 def says_no(choices: tuple[Choice, ...] | None) -> str | None:
-    """Why an answer is a no; None of a yes."""
+    """Return why an answer refuses a command, or None if it allows the command."""
     if choices is None:
         return "it was not allowed"
     if any(choice.value in REFUSALS for choice in choices):
@@ -250,6 +251,7 @@ async def run_command(
                     child.signal(signal.SIGTERM)  # it reads no input whose end could stop it
             said = child.stderr_tail
     finally:
+        # Also after a cancellation, or the temporary directory of the sandbox would stay.
         if confined is not None:
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(clear_up, settings.state_dir, confined.scratch)
@@ -293,6 +295,7 @@ def named_variables(settings: Settings) -> frozenset[str]:
         names = table.get("env", []) if isinstance(table, dict) and table.keys() <= {"env"} else None
         if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
             raise InvalidSetting(f'[{_CHECKS}] in {file.path} can say `env = ["DATABASE_URL", …]`. Correct it.')
+        # The token of a remote Codex is never passed on, whatever the file names.
         return frozenset(names) - {REMOTE_TOKEN}
     return frozenset()
 

@@ -254,6 +254,7 @@ class Reviews:
                 on_task=on_task,
                 agent=reviewer,
                 model=model if session is None or is_other else session.options.model,
+                # A reviewer changes nothing, so it has nothing to ask either.
                 sandbox="read-only",
                 approval_policy="never",
                 **safety,
@@ -327,6 +328,7 @@ class Reviews:
         await self._helm.task_writer.write()
         tasks = await self._helm.task_writer.registry(lambda registry: registry.tasks_of_session(session.id))
         task = next((one for one in tasks if one.reviewed is not None), None)
+        # The session has the result of its last turn only. That of an earlier one is in its task.
         said = None if task is None else session.result if task.id == tasks[0].id else task.result
         report = await self.read_report(session, said, own=await self._has_own(session.options.agent))
         reviewed = None if task is None else unpack_if_valid(task.reviewed, Reviewed)

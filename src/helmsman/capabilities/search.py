@@ -288,6 +288,7 @@ class TranscriptSearch:
         head = self._logs.get(info.session_id)
         cursor = "" if head is None else str(head.cursor)
         changed = str(info.updated_at.timestamp()) if self._needs_files(info) else ""
+        # Everything that the index has of a session must change its stamp.
         return f"{cursor} {changed} {info.archived:d} {info.name or ''}"
 
 

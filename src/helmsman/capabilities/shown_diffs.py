@@ -57,6 +57,7 @@ def diff_page(text: str, digest: str, cursor: str | None, most: int = SHOWN_CHAR
                 parameter="cursor",
             )
     end = begin + most
+    # Escaped in JSON, a text may be much longer.
     while not fits_in_an_answer(text[begin:end]):
         end = begin + (min(end, len(text)) - begin) // 2
     if end >= len(text):
@@ -122,7 +123,7 @@ class ShownDiffs:
         return expected
 
     def check_of(self, session_id: str, expected: str | None) -> Callable[[TreeDiff], None]:
-        """Refuses changes of a session that are not the expected ones (`check`)."""
+        """Return a function that refuses changes of a session which are not the expected ones (`check`)."""
         return lambda diff: self.check(f"session {session_id}", diff.patch, expected)
 
     def check(self, what: str, patch: bytes, expected: str | None) -> None:

@@ -145,7 +145,7 @@ class WorktreeSetup:
         try:
             await anyio.to_thread.run_sync(replace_file, path, f"{said}\n\n{output}".rstrip() + "\n")
         except OSError as error:
-            log.warning("what became of the set-up of %s cannot be written down: %s", tree.path, error)
+            log.warning("the result of the set-up of %s cannot be stored: %s", tree.path, error)
         if shown:
             said += f" It said, at the end (all of it is in {path}): {output.strip()[-_SHOWN_CHARS:]}"
         session.remark(said)

@@ -77,6 +77,7 @@ def check(token: str, plan: ConfirmedPlan, key: bytes, now: datetime) -> None:
     found = _TOKEN.fullmatch(token)
     if found is None:
         raise InvalidInput(f"This is not a confirmation token. {advice}", reason="not_a_token")
+    # Before the expiry is read, which only then is known to be ours.
     if not hmac.compare_digest(found["digest"], _digest(plan, key, found["expiry"])):
         raise InvalidInput(f"This token does not confirm what the request would now do. {advice}", reason="other_plan")
     until = datetime.fromtimestamp(int(found["expiry"], 16), UTC)

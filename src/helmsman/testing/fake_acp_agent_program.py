@@ -79,6 +79,7 @@ class _Program:
             return
         if method == "session/prompt":
             turn = self._turns[session_id] = _Turn()
+            # A turn may wait for an answer, which the main thread reads.
             threading.Thread(target=self._prompt, args=(message["id"], session_id, params, turn), daemon=True).start()
             return
         while not Path(self._scenario["late"].get(method, self._folder)).exists():

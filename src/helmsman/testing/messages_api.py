@@ -160,6 +160,7 @@ def _deltas(kind: str, chunks: Sequence[script.Chunk]) -> list[Beat]:
 
 
 def _usage(usage: Usage) -> SentEvent:
+    # Anthropic counts cached tokens beside the input tokens, not among them.
     return {
         "input_tokens": usage.input_tokens - usage.cached_input_tokens,
         "cache_read_input_tokens": usage.cached_input_tokens,

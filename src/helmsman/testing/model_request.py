@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+# Versions of Codex name it differently.
 _THREAD_HEADERS = ("thread-id", "thread_id", "session_id", "session-id")
 _CONTEXT = re.compile(r"\s*(# AGENTS\.md instructions|<(skill|[a-z]+(_[a-z]+)+)[ >])")
 """Beginnings of messages that Codex writes in the user's name: environment, instructions, an aborted turn."""
