@@ -41,8 +41,8 @@ class Helmsman(ServiceClient):
         inside: bool = False,
         host: str | None = None,
     ) -> None:
-        """Set up a client. `host` is another machine of yours (`helmsman config hosts`), whose hub does everything with what
-        is installed there.
+        """Set up a client. `host` is another machine of yours (`helmsman config hosts`), whose hub runs the agents that
+        are installed there.
 
         Raises:
             InvalidInput: There is no such host, or an argument only works on this machine.

@@ -64,7 +64,7 @@ class Confined:
     """Permissions of a program: it may write below these directories, except `kept`, which need not exist.
 
     Directories of its `own_home` are created. It reads what `SandboxView` shows, its working `directory`, and what it
-    `needs` although that may be hidden from others, except what it `hides`. Of variables with secrets it gets those
+    `needs` even if that is hidden from others, but nothing that it `hides`. Of variables with secrets it gets those
     that match `variables`. Its temporary files are in the directory `scratch`, which no other sandbox sees. An agent
     must reach its model; other programs need not have the `network`.
     """

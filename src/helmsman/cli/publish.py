@@ -313,7 +313,7 @@ async def _follow(
     publishing, left, told = helm.extras.publishing, attempts, ""
     known = await helm.session(session)
     if known.state.publication.allowed is None:
-        raise ConfirmationNeeded(f"This session may not publish yet. Allow it: helmsman pr {short_id(session)}")
+        raise ConfirmationNeeded(f"This session may not publish yet. Allow it: helmsman session pr {short_id(session)}")
     while True:
         news = await publishing.news(session, authors)
         state, failed, comments = news.state, news.failed, news.comments

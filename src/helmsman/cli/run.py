@@ -293,7 +293,7 @@ def command(
             name = outcome.session.id[-SHORT:] if to_host else short_id(outcome.session.id)  # for the local tree
             click.echo(f"  apply its changes with helmsman apply {name}", err=True)
             if not to_host:
-                click.echo(f"  or publish them with helmsman pr {name}", err=True)
+                click.echo(f"  or publish them with helmsman session pr {name}", err=True)
         return outcome.exit_code
 
     return with_helmsman(run, settings=settings, detach=not bound)

@@ -55,7 +55,7 @@ _LAST_EVENT_HEADER: Final = "last-event-id"
 _MOST_SESSIONS: Final = 10_000
 """SDK's own limit."""
 _MOST_STREAMS: Final = 1000
-"""Limit of streams whose messages are stored for a client whose connection breaks."""
+"""Limit of streams with stored messages, for clients that resume after a broken connection."""
 _STANDALONE: Final = "_GET_stream"  # the SDK's name for the stream that answers no request
 CUT: Final = (
     "The hub or the connection ended during this call. What the call began continues. Look at it with codex_list and "

@@ -299,7 +299,7 @@ def _migrate(connection: SqliteConnection) -> None:
 
 def _transaction(connection: SqliteConnection, work: Callable[[SqliteConnection], T]) -> T:
     """Run `work` while no other connection can write."""
-    # A transaction that begins by reading would fail at once, without waiting, if another one writes meanwhile.
+    # A transaction that begins by reading would fail, instead of waiting, if another one writes meanwhile.
     connection.execute("BEGIN IMMEDIATE")
     try:
         result = work(connection)

@@ -205,7 +205,7 @@ class OAuth:
     async def _describe(self, request: Request) -> dict[str, Any]:
         """Check a request of a client. Return what the page shows, and the id under which it can be decided.
 
-        The client's document is read here and not again: what is shown is what is granted.
+        The client's document is read once: exactly what the page shows is granted.
         """
         given = (await body(request, AuthorizeInput)).query
         base, resource = _base_of(request), given.get("resource", "")

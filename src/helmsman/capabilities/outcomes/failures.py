@@ -1,8 +1,8 @@
 """Parse the output of a check: failed tests with messages, or the reason why nothing was checked.
 
 Supported formats: pytest, unittest, Node's test runner, Jest, Vitest, go and cargo. For other formats, lines that look
-like errors are returned. The output comes from a program of the repository, so it affects what is shown and compared,
-never what is allowed.
+like errors are returned. The output comes from a program of the repository, so it affects displays and comparisons,
+never permissions.
 """
 
 from __future__ import annotations
