@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 from acp import RequestError, schema
 
 from helmsman.testing import CodexHome, ScriptedModel, hang, run, say
+from helmsman.testing.hubs import hub_pid
 from tests import warm
 
 SECONDS = 60
@@ -27,6 +30,7 @@ class Editor:
         self.updates: list[Any] = []
         self.requests: list[Any] = []
         self.choice = choice
+        self.may_answer: anyio.Event | None = None
         self.changed = anyio.Event()
 
     async def session_update(self, session_id: str, update: Any, **_: Any) -> None:
@@ -42,6 +46,8 @@ class Editor:
         self.changed = anyio.Event()
         if self.choice is None:
             await anyio.sleep_forever()
+        if self.may_answer is not None:
+            await self.may_answer.wait()
         outcome = schema.AllowedOutcome(outcome="selected", option_id=str(self.choice))
         return schema.RequestPermissionResponse(outcome=outcome)
 
@@ -164,6 +170,34 @@ async def test_an_editor_sees_and_answers_a_turn_that_another_client_began(
             await connection.load_session(cwd=str(folder), session_id=listed.session_id, mcp_servers=[])
             await editor.until(lambda: "It is made" in editor.text())
     assert (folder / "made.txt").exists()
+
+
+async def test_a_turn_and_its_question_continue_in_the_editor_though_the_hub_is_killed(
+    in_hub: Mapping[str, str], folder: Path
+) -> None:
+    editor = Editor()
+    editor.may_answer = anyio.Event()
+    state_dir = Path(in_hub["HELMSMAN_STATE_DIR"])
+    async with connected(in_hub, editor) as connection, anyio.create_task_group() as tasks:
+        session = await connection.new_session(cwd=str(folder), mcp_servers=[])
+        replies: list[Any] = []
+
+        async def ask() -> None:
+            replies.append(await connection.prompt(session_id=session.session_id, prompt=[acp.text_block("make it")]))
+
+        tasks.start_soon(ask)
+        await editor.until(lambda: editor.requests)
+        pid = hub_pid(state_dir)
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        with anyio.fail_after(SECONDS):
+            while hub_pid(state_dir) in (None, pid):
+                await anyio.sleep(0.02)
+        editor.may_answer.set()
+    assert [reply.stop_reason for reply in replies] == ["end_turn"]
+    assert editor.text() == "It is made"
+    assert (folder / "made.txt").exists()
+    assert len(editor.requests) == 1
 
 
 async def test_modes_and_options_are_checked(environment: Mapping[str, str], folder: Path) -> None:

@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -138,8 +138,11 @@ def connected(place: Place) -> AbstractAsyncContextManager[httpx2.AsyncClient]:
     return httpx2.AsyncClient(transport=transport, base_url="http://hub", timeout=SECONDS)
 
 
-async def events_of(http: httpx2.AsyncClient, session_id: str, **headers: str) -> AsyncIterator[tuple[int, Any]]:
-    """Yield the events of a session with their numbers."""
+async def events_of(
+    http: httpx2.AsyncClient, session_id: str, *, after: int | None = None, until: int | None = None
+) -> AsyncIterator[tuple[int, Any]]:
+    """Yield the events of a session with their numbers, up to the one with the number `until`."""
+    headers = {} if after is None else {"Last-Event-ID": str(after)}
     async with http.stream("GET", f"/v1/sessions/{session_id}/events", headers=headers) as response:
         number = 0
         async for line in response.aiter_lines():
@@ -148,6 +151,8 @@ async def events_of(http: httpx2.AsyncClient, session_id: str, **headers: str) -
                 number = int(value)
             elif name == "data":
                 yield number, json.loads(value)
+                if number == until:
+                    return
 
 
 async def test_a_session_is_started_followed_answered_and_listed(place: Place, model: ScriptedModel) -> None:
@@ -168,7 +173,7 @@ async def test_a_session_is_started_followed_answered_and_listed(place: Place, m
                 if event["type"] == "turn_ended":
                     break
             assert seen == sorted(set(seen))
-            async for number, _ in events_of(http, session_id, **{"Last-Event-ID": str(seen[-2])}):
+            async for number, _ in events_of(http, session_id, after=seen[-2]):
                 assert number == seen[-1]
                 break
         status = (await http.get(f"/v1/sessions/{session_id}")).json()
@@ -204,6 +209,32 @@ async def test_a_call_with_a_key_is_carried_out_once_also_after_the_hub_was_kill
             waited = await http.get("/v1/wait", params={"sessionIds": session_id, "timeoutSec": SECONDS})
             assert waited.json()["status"] == "done"
     assert len(model.requests) == 1
+
+
+async def test_a_stream_of_events_continues_from_the_hub_after_a_killed_one(place: Place, model: ScriptedModel) -> None:
+    gate = model.gate()
+    model.on("work", run("echo before"), say(gate, "Done."))
+    async with place.started() as server, connected(place) as http:
+        await ping(server)
+        options = {"workingDirectory": str(place.directory), "sandbox": "read-only"}
+        session_id = (await http.post("/v1/sessions", json={"prompt": "work", **options})).json()["sessionId"]
+        await model.wait_for_request(2)
+        seen: list[int] = []
+        with anyio.fail_after(SECONDS), suppress(httpx2.HTTPError):
+            async for number, _ in events_of(http, session_id):
+                seen.append(number)
+                if len(seen) == 1:
+                    os.kill(place.hub, signal.SIGKILL)
+        await ping(server)
+        gate.release()
+    async with place.started() as server, connected(place) as http:
+        await ping(server)
+        with anyio.fail_after(SECONDS):
+            async for number, event in events_of(http, session_id, after=seen[-1]):
+                seen.append(number)
+                if event["type"] == "turn_ended":
+                    break
+            assert seen == [number async for number, _ in events_of(http, session_id, until=seen[-1])]
 
 
 async def test_a_key_of_a_call_counts_for_its_own_session_only(place: Place, model: ScriptedModel) -> None:

@@ -393,6 +393,8 @@ class AcpServer:
                 conversation.written.discard(event.item.id)
             case ItemEnded():
                 await self._send_item(conversation, event.item, ended=True)
+            case QuestionAsked() if event.question.id in conversation.asking:
+                pass  # the next hub reports an open question again
             case QuestionAsked():
                 asking = asyncio.create_task(self._ask(conversation, session, event.question))
                 conversation.asking[event.question.id] = asking
