@@ -51,7 +51,7 @@ fetch: $(VENV)/.dev $(CLIENTS)/installed.json ## Fetch what the tests need from 
 
 test: $(VENV)/.dev ## Run the tests, but for the long ones, on the Codex of the PyPI wheel: about six minutes on two processors
 	@$(BIN)/python -c "from hypothesis.internal.charmap import charmap; charmap()" # once, not in every worker
-	$(BIN)/pytest -m "not matrix and not long and not rare" -n $(WORKERS) --dist worksteal $(TEST)
+	scripts/in_memory.sh $(BIN)/pytest -m "not matrix and not long and not rare" -n $(WORKERS) --dist worksteal $(TEST)
 
 test-all: fetch ## Run what CI runs: the long tests too, and those of all Codex versions, most on two of them; the rest is left to `make matrix`
 	$(MAKE) test TEST='-m "not rare" --few-versions $(TEST)'
