@@ -130,6 +130,9 @@ async def test_a_session_has_used_the_same_after_a_restart_a_fork_and_a_rollback
         session = await ended(await helm.start("one", cwd=git_repo, full_auto=True))
         await ended(await session.say("two"))
         await ended(await session.say("delegate"))
+        page = await session_in_full(helm, helm.tasks.prices, session, output_lines=1)
+        told = [(one["name"], one["status"], one["tokens"]) for one in page["subAgents"]]
+        assert told == [("child", "done", 10000)]
         fork = await ended(await helm.fork(session.id, "fork"))
         assert await seen(helm, session.id) == Usage(10114, 44, 23, 11)
         assert await seen(helm, fork.id) == Usage(1000, 400, 200, 100)

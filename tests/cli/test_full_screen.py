@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from helmsman.testing import Gate, ScriptedModel, say
+from helmsman.testing import Gate, ScriptedModel, fail, say
 from tests.cli.conftest import Cli, LeaveBehind
 from tests.tmux import Tmux
 
@@ -60,12 +60,15 @@ async def test_sessions_are_seen_answered_searched_started_and_joined(
 
 
 async def test_without_a_terminal_the_overview_is_printed_with_the_status_of_each(
-    cli: Cli, model: ScriptedModel
+    detached_cli: Cli, model: ScriptedModel
 ) -> None:
     model.on("Say hello", say("Hello there."))
-    await cli.run("run", "Say hello")
-    done = await cli.run()
+    model.on("Fail", fail(400, message="The context is too long."))
+    for prompt in ("Say hello", "Fail now"):
+        await detached_cli.run("run", "--attempts", "1", prompt)
+    done = await detached_cli.run()
     assert done.exit_code == 0, done.stderr
     assert "Last" in done.stdout
-    assert "done" in done.stdout
-    assert "Say hello" in done.stdout
+    words = {line.rpartition("  ")[2].strip(): line for line in done.stdout.splitlines()}
+    assert " done " in words["Say hello"]
+    assert " failed " in words["Fail now"]

@@ -27,6 +27,11 @@ def test_lines_are_found_by_parts_of_their_words(typed: str, found: tuple[str, .
         assert tuple(picked) == LINES
 
 
+def test_beginnings_of_words_come_before_other_parts_of_words() -> None:
+    choices = [PickerLine(name, "", name) for name in ("Deploy to staging", "Tag the release")]
+    assert [line.value for line in fuzzy(choices, "tag")] == ["Tag the release", "Deploy to staging"]
+
+
 def test_whole_words_come_before_scattered_letters() -> None:
     choices = [PickerLine("far", "", "a t e s t"), PickerLine("near", "", "the test")]
     assert [one.value for one in fuzzy(choices, "test")] == ["near", "far"]

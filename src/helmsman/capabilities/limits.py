@@ -137,7 +137,7 @@ class UsageLimits:
 
 def _question(session: Session, resumes_at: datetime) -> Question:
     left = max(int((resumes_at - datetime.now(UTC)).total_seconds() // 60), 0)
-    span = f"{left // 60} h {left % 60} min" if left >= 60 else f"{left} min"
+    span = f"{left // 60} h {left % 60} min" if left >= 60 else f"{left} min" if left else "less than a minute"
     then = f"{resumes_at.astimezone():%Y-%m-%d %H:%M}"
     prompt = Prompt(
         text=f"Usage limit reached. Resume automatically at {then} (in {span})?",

@@ -101,6 +101,8 @@ class Display(ABC):
     """Base class of displays. Use it as a context manager around the step."""
 
     on_question: QuestionHandler
+    stays = False
+    """True if the user can type a further message after the turn."""
 
     def __enter__(self) -> Self:
         return self
@@ -385,7 +387,7 @@ class HumanDisplay(Display):
     def _closing(self, session: Session, error: HelmsmanError | None) -> list[Text]:
         parts = [Text(self._spent(session), "dim")]
         later = None if error is None else error.details.get("goes_on")
-        stays = self.line is not None and self.line.was_used
+        stays = self.line is not None and (self.stays or self.line.was_used)
         if later is not None:
             parts.append(Text.assemble(("resume now with ", "dim"), f"helmsman tasks resume {later}"))
         elif self._lasting and not stays:

@@ -130,6 +130,7 @@ class _Follower:
         self, display: Display, session: Session | None, left: str, talk: Talk | None, tasks: TaskGroup
     ) -> None:
         self._display = display
+        display.stays = talk is not None and talk.stay
         self._left = left
         self._talk = talk
         self._tasks = tasks

@@ -29,7 +29,7 @@ from helmsman.base.sanitize import one_line
 from helmsman.cli.consoles import result_console
 from helmsman.cli.host import host
 from helmsman.cli.on_session import short_id
-from helmsman.cli.output import page_diff, session_word
+from helmsman.cli.output import WAITING_FOR_YOU, page_diff, session_word
 from helmsman.cli.session_commands import recent_lines
 from helmsman.errors import HelmsmanError, SessionNotFound
 from helmsman.model.answered_by import PERSON_AT_TERMINAL
@@ -53,7 +53,8 @@ _READ_SECONDS: Final = 1.0
 _DRAW_SECONDS: Final = 0.2
 _HINT_SECONDS: Final = 6.0
 _AGAIN_SECONDS: Final = 3.0
-_LEFT_COLUMNS: Final = 44
+_LEFT_COLUMNS: Final = (36, 64)
+_STATUS_COLUMNS: Final = len(WAITING_FOR_YOU)
 _MARKS: Final = {"awaiting_approval": ("?", "bold ansiyellow"), "active": ("▸", "ansigreen"), "error": ("✗", "ansired")}
 _ORDER: Final = ("awaiting_approval", "active")
 _KEYS: Final = "↑↓ choose  Enter join  / search  c changes  n new  x stop  q quit"
@@ -83,10 +84,10 @@ class FullScreen:
         self._helm = helm
         self._directory = directory
         self._view = _View()
-        self._typed = Buffer(multiline=False, accept_handler=self._accept)
+        self._typed = Buffer(multiline=False, accept_handler=self._accept, on_text_changed=lambda _: self._search())
         self._tasks: Any = None
         typing = Condition(lambda: bool(self._view.mode))
-        self._list = Window(FormattedTextControl(self._left), width=_LEFT_COLUMNS, wrap_lines=False)
+        self._list = Window(FormattedTextControl(self._left), width=self._left_columns, wrap_lines=False)
         self._live = Window(FormattedTextControl(self._right), wrap_lines=False)
         line = VSplit(
             [
@@ -157,8 +158,13 @@ class FullScreen:
         lines = [PickerLine(one, short_id(one["sessionId"]), _title(one)) for one in self._view.sessions]
         return [line.value for line in fuzzy(lines, self._typed.text)]
 
+    def _left_columns(self) -> int:
+        least, most = _LEFT_COLUMNS
+        return max(least, min(most, self._app.output.get_size().columns * 2 // 5))
+
     def _left(self) -> FormattedText:
         rows: list[tuple[str, str]] = []
+        room = self._left_columns() - len("▸ ") - 2 - _STATUS_COLUMNS
         height = self._app.output.get_size().rows - 2
         shown = self._shown
         at = next((place for place, one in enumerate(shown) if one["sessionId"] == self._view.chosen), 0)
@@ -168,14 +174,15 @@ class FullScreen:
             mark, style = _MARKS.get(status, ("·", "fg:ansibrightblack"))
             is_chosen = one["sessionId"] == self._view.chosen
             rows.append((style, f"{mark} "))
-            text = f"{short_id(one['sessionId'])}  {session_word(status):<11.11}  {_title(one)}"
-            rows.append(("reverse" if is_chosen else "", f"{text:.{_LEFT_COLUMNS - 3}}"))
-            rows.append(("", "\n"))
+            title = Text(_title(one))
+            title.truncate(room, overflow="ellipsis", pad=True)
+            rows.append(("reverse" if is_chosen else "", title.plain))
+            rows.append((style, f" {session_word(status)}\n"))
         return FormattedText(rows or [("", "No agent has a session here yet. n starts one.")])
 
     def _right(self) -> ANSI:
         view, size = self._view, self._app.output.get_size()
-        width, height = max(20, size.columns - _LEFT_COLUMNS - 2), max(3, size.rows - 1)
+        width, height = max(20, size.columns - self._left_columns() - 2), max(3, size.rows - 1)
         console = Console(
             file=io.StringIO(),
             width=width,
@@ -188,7 +195,11 @@ class FullScreen:
         session = view.session
         if session is None:
             return ANSI("")
-        lines = [Text(one_line(f"{session.id}  {session_word(session.status)}"), "bold"), Text()]
+        about = Text(one_line(session.state.name or session.state.about or ""), "bold")
+        about.truncate(width, overflow="ellipsis")
+        place = next((one for one in view.sessions if one["sessionId"] == session.id), {})
+        where = one_line(place.get("repository") or session.directory or "")
+        lines = [about, Text(f"{session.id}  {session_word(session.status)}", "dim"), Text(where, "dim"), Text()]
         question = next(iter(session.questions), None)
         asked = [] if question is None else self._asked(console, session, question, height - 4)
         room = max(0, height - len(lines) - len(asked) - 1)
@@ -271,18 +282,21 @@ class FullScreen:
         self._typed.reset()
         self._app.layout.focus(self._typed)
 
+    def _search(self) -> None:
+        """Choose the best match of what is typed so far."""
+        shown = self._shown
+        if self._view.mode == "search" and self._typed.text and shown and shown[0]["sessionId"] != self._view.chosen:
+            self._tasks.start_soon(self._choose, shown[0]["sessionId"])
+
     def _stop_typing(self) -> None:
         self._view.mode = ""
         self._app.layout.focus(self._input)
 
     def _accept(self, buffer: Buffer) -> bool:
-        text, mode, shown = buffer.text.strip(), self._view.mode, self._shown
+        text, mode = buffer.text.strip(), self._view.mode
         self._stop_typing()
         if mode == "new" and text:
             self._do(lambda: self._start(text))
-        elif mode == "search" and shown:
-            known = any(one["sessionId"] == self._view.chosen for one in shown)
-            self._tasks.start_soon(self._choose, self._view.chosen if known else shown[0]["sessionId"])
         return False
 
     def _do(self, act: Callable[[], Awaitable[None]]) -> None:

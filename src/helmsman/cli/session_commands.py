@@ -773,6 +773,7 @@ def status_command(session: str, lines: int, as_json: bool) -> int:
 def _print_status(session: Session, status: StatusOutput, lines: int) -> None:
     from helmsman.cli.open_question import open_question_lines
     from helmsman.shapes.session_status import how_long
+    from helmsman.shapes.sub_agents import sub_agents_of
 
     word = WAITING_FOR_YOU if status.status == "awaiting_approval" else status.status
     progress = status.progress
@@ -797,6 +798,9 @@ def _print_status(session: Session, status: StatusOutput, lines: int) -> None:
         "tokens": None if usage is None else f"{usage.input_tokens:,} in, {usage.output_tokens:,} out",
     }
     print_details({label: one_line(text or "") for label, text in details.items()})
+    for agent in sub_agents_of(session):
+        spent = "" if agent.usage is None else f"  {agent.usage.input_tokens:,} in, {agent.usage.output_tokens:,} out"
+        echo(one_line(f"  ↳ {short_id(agent.id)}  {agent.name}  {agent.status}{spent}"))
     console = result_console()
     if not is_terminal(console):
         if status.recent_output:

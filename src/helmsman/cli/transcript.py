@@ -18,6 +18,7 @@ from helmsman.model import events
 from helmsman.model.answered_by import HANDLER, PERSON_AT_TERMINAL, in_words
 from helmsman.model.options import DEFAULT_AGENT
 from helmsman.model.questions import REFUSALS, Question
+from helmsman.shapes.sub_agents import sub_agent_word
 from helmsman.terminal.diffs import change_lines
 from helmsman.terminal.layout import INDENT, crop, fold, fold_all
 from helmsman.terminal.question_view import question_lines
@@ -38,14 +39,6 @@ _MOST_DRAWN: Final = 4000  # maximum characters of an unfinished block that are 
 _ASKED_HERE: Final = (str(PERSON_AT_TERMINAL), PERSON_AT_TERMINAL.through)
 
 _OTHER_MARK: Final = Text("◦ ", "bold cyan")
-_AGENT_STATUS: Final = {
-    **dict.fromkeys(("pending_init", "pendingInit"), "starting"),
-    **dict.fromkeys(("not_found", "notFound"), "gone"),
-    "completed": "done",
-    "errored": "failed",
-    "shutdown": "ended",
-}
-"""States of sub-agents, as Codex calls them."""
 _STEP_MARKS: Final = {"completed": ("✓", "green"), "in_progress": ("▸", "cyan"), "pending": ("○", "dim")}
 
 
@@ -451,7 +444,7 @@ class TranscriptPrinter:
         lines = [Text(), *fold(self._console, about, lead=_OTHER_MARK)]
         for agent in item.agents:
             said = f": {one_line(agent.message)}" if agent.message else ""
-            state = (f" {_AGENT_STATUS.get(agent.status, agent.status)}{said}", "dim")
+            state = (f" {sub_agent_word(agent.status)}{said}", "dim")
             lines.append(crop(self._console, Text.assemble(("↳ ", "cyan"), (one_line(agent.id[-8:]), "cyan"), state)))
         return lines
 

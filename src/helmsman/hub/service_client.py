@@ -498,7 +498,7 @@ class ServiceClient:
         return done
 
     async def last_statuses(self, sessions: Sequence[tuple[SessionInfo, Sequence[Task]]]) -> dict[str, SessionStatus]:
-        """Return the outcome of the last turn of listed sessions that are not loaded here. Each is given with its tasks."""
+        """Return the status of listed sessions. Each is given with its tasks."""
         done: dict[str, SessionStatus] = await self._ask("last_statuses", sessions)
         return done
 

@@ -196,6 +196,14 @@ class StateView(Protocol):
         """Tokens that sub-agents have spent since the current (or last) turn began."""
 
     @property
+    def usage_by_agent(self) -> Mapping[str, Usage]:
+        """Tokens that each sub-agent has spent, by its id, where the engine counts them."""
+
+    @property
+    def status_by_agent(self) -> Mapping[str, str]:
+        """What the turn of each sub-agent does or has come to, by its id, where the agent tells."""
+
+    @property
     def usage_by_model(self) -> tuple[ModelUsage, ...]:
         """`usage`, for each model."""
 
@@ -354,8 +362,8 @@ class SessionState(msgspec.Struct):
     _turn_model: str | None = None
     _turn_base: Usage | None = None
     """Usage that the engine had counted for the session before the current turn, once that is known."""
-    _agent_totals: dict[str, Usage] = {}
-    """Usage that the engine has counted for each sub-agent."""
+    usage_by_agent: dict[str, Usage] = {}
+    status_by_agent: dict[str, str] = {}
     note: str | None = None
     diff: str | None = None
     questions: dict[str, Question] = {}
@@ -544,8 +552,10 @@ class SessionState(msgspec.Struct):
                     self._count_sub_agent(event.agent_id, event)
             case _ if event.agent_id is None:
                 self._apply_to_turn(event)
+            case TurnStarted() | TurnEnded() if event.agent_id is not None:
+                self.status_by_agent[event.agent_id] = event.outcome if isinstance(event, TurnEnded) else "running"
             case _:
-                pass  # the turns and items of a sub-agent are not the session's; its questions (above) are
+                pass  # the items of a sub-agent are not the session's; its questions (above) are
 
     def _apply_fact(self, fact: SessionFact) -> None:
         match fact:
@@ -849,9 +859,9 @@ class SessionState(msgspec.Struct):
         if event.total is None:
             spent = event.last or Usage()
         else:
-            known = self._agent_totals.get(agent_id)
+            known = self.usage_by_agent.get(agent_id)
             spent = (event.last or event.total) if known is None else event.total - known
-            self._agent_totals[agent_id] = event.total
+            self.usage_by_agent[agent_id] = event.total
         self.sub_agents_usage += spent
 
 

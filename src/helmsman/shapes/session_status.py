@@ -17,6 +17,7 @@ from helmsman.base.truncate import (
 )
 from helmsman.model.events import (
     AgentMessage,
+    CollabToolCall,
     CommandExecution,
     ErrorItem,
     FileChange,
@@ -43,6 +44,7 @@ from helmsman.shapes.contract import (
 from helmsman.shapes.questions import pending_question, question_in_full, question_in_words
 from helmsman.shapes.rendering import waits
 from helmsman.shapes.safe_values import safe
+from helmsman.shapes.sub_agents import sub_agents_output
 from helmsman.tasks.outcome import changed_files
 
 if TYPE_CHECKING:
@@ -123,6 +125,7 @@ async def session_in_full(helm: Steering, prices: Prices, session: Session, *, o
         "changedAt": iso_time(session.state.changed_at),
         "turnSeconds": round(session.turn_seconds, 1) if session.turn_seconds is not None else None,
         "costUsd": prices.cost_of(state.usage_by_model),
+        "subAgents": sub_agents_output(session, prices),
         "hasDiff": bool(state.diff),
     }
     questions = [question_in_full(session, one) for one in session.questions]
@@ -134,7 +137,7 @@ def how_long(status: Waits) -> str | None:
     if status.resumes_in_sec is None:
         return None
     at = datetime.fromisoformat(status.resumes_at or "").astimezone()
-    return f"It waits for the usage limit until {at:%Y-%m-%d %H:%M}, for {spoken(status.resumes_in_sec)}."
+    return f"Usage limit reached. Resumes at {at:%Y-%m-%d %H:%M} (in {spoken(status.resumes_in_sec)})."
 
 
 def started(session: Session) -> StartOutput:
@@ -269,6 +272,8 @@ def item_lines(item: Item) -> list[str]:
             return [f"$ {shell_script(item.command)}{' (declined)' if item.declined else code}", *shown]
         case FileChange() | ErrorItem():
             return [f"[{item.type}] {item.summary()}"]
+        case CollabToolCall():
+            return [f"[sub-agents] {item.summary()}"]
         case UserMessage():
             return []
         case _:

@@ -700,6 +700,10 @@ class Steering(TurnRunner):
         return await anyio.to_thread.run_sync(directories_of, searched_directory(directory), self.settings.state_dir)
 
     async def last_statuses(self, sessions: Sequence[tuple[SessionInfo, Sequence[Task]]]) -> dict[str, SessionStatus]:
-        """Return the outcome of the last turn of listed sessions that are not loaded here. Each is given with its tasks."""
+        """Return the status of listed sessions, of those that are not loaded here the outcome of the last turn. Each is
+        given with its tasks.
+        """
         known = self.sessions
-        return await self._loader.statuses([one for one in sessions if one[0].session_id not in known], self._indexes)
+        others = [one for one in sessions if one[0].session_id not in known]
+        here = {info.session_id: known[info.session_id].status for info, _ in sessions if info.session_id in known}
+        return here | await self._loader.statuses(others, self._indexes)

@@ -37,7 +37,9 @@ class PickerLine(Generic[ValueT]):
 
 
 def fuzzy(choices: Sequence[PickerLine[ValueT]], typed: str) -> list[PickerLine[ValueT]]:
-    """Return the choices that contain the characters of each typed word in order, those with whole words first."""
+    """Return the choices that contain the characters of each typed word in order: first those with a word that begins so,
+    then those with the characters together.
+    """
     words = typed.casefold().split()
     patterns = [re.compile(".*?".join(map(re.escape, word))) for word in words]
 
@@ -47,7 +49,10 @@ def fuzzy(choices: Sequence[PickerLine[ValueT]], typed: str) -> list[PickerLine[
             found = pattern.search(line)
             if found is None:
                 return None
-            total += 0 if word in line else 1 + len(found[0]) - len(word)
+            if word in line:
+                total += 0 if re.search(rf"\b{re.escape(word)}", line) else 1
+            else:
+                total += 2 + len(found[0]) - len(word)
         return total
 
     ranked = [(distance(one.line.casefold()), number) for number, one in enumerate(choices)]

@@ -42,6 +42,11 @@ export class Source {
     return this.running.find((session) => session.sessionId === sessionId) ?? this.#recent.get(sessionId);
   }
 
+  /** Whether its sessions are known, as filtered now. */
+  get hasListed() {
+    return this.#readAll;
+  }
+
   get hasMore() {
     return this.#nextCursor !== null;
   }

@@ -64,6 +64,11 @@ class Store extends EventTarget {
     for (const { refresh } of this.#others.values()) refresh();
   }
 
+  /** Whether the sessions of this machine are known. */
+  get hasListed() {
+    return this.#here.hasListed;
+  }
+
   get overview() {
     return this.#here.overview;
   }

@@ -187,7 +187,7 @@ export class SessionList {
     const { agent, ...others } = this.filters.chosen;
     if (Object.keys(others).length) return h("p", { class: "empty" }, "No sessions match these filters.");
     if (agent) return h("p", { class: "empty" }, `No sessions of ${agents.title(agent)}.`);
-    return h("p", { class: "empty" }, "No sessions yet. Press n to start one.");
+    return h("p", { class: "empty" }, store.hasListed ? "No sessions yet. Press n to start one." : "Reading…");
   }
 
   #group(title, rows) {

@@ -22,6 +22,7 @@ const LABELS = {
   cancel: "Cancel",
   revise: "Revise…",
   stop: "Stop",
+  wait: "Wait",
 };
 
 const YES = new Set(["approve", "accept"]);

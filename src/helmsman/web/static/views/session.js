@@ -5,7 +5,7 @@ import { get, sessionPath, sessionPlace } from "../api.js";
 import { copyButton } from "../copy.js";
 import { timedOutPill } from "../deadline.js";
 import { actionButton, arrange, freshId, h, redraw, toast } from "../dom.js";
-import { count, duration, money, shortPath, statusPill, timeAgo, tokens, unenforcedPill } from "../format.js";
+import { count, dateTime, duration, money, shortPath, statusPill, timeAgo, tokens, unenforcedPill } from "../format.js";
 import { hostMark, hosts } from "../hosts.js";
 import { live } from "../live.js";
 import { markSeen } from "../seen.js";
@@ -45,6 +45,7 @@ export class SessionView {
     this.heading = h("h1", { tabindex: "-1" }, "…");
     this.state = h("div", { class: "state" });
     this.facts = h("p", { class: "facts quiet" });
+    this.agents = h("ul", { class: "agents", "aria-label": "Sub-agents", hidden: true });
     this.note = h("p", { class: "note", hidden: true });
     this.interrupt = actionButton("Interrupt…", { class: "danger", title: "Interrupt the turn (x)", hidden: true }, () => interrupt(sessionId));
     this.more = h("button", { type: "button", dataset: { part: "actions" }, onclick: () => this.#session && openActions(this.#session) }, "Actions…");
@@ -57,7 +58,7 @@ export class SessionView {
         "header",
         { class: "session-head" },
         h("a", { class: "back", href: "#/", "aria-label": "Back to the sessions" }, "‹"),
-        h("div", { class: "title" }, this.heading, this.facts, this.progress.element),
+        h("div", { class: "title" }, this.heading, this.facts, this.progress.element, this.agents),
         h("div", { class: "actions" }, this.state, this.interrupt, this.more),
       ),
       this.note,
@@ -238,8 +239,10 @@ export class SessionView {
     this.interrupt.hidden = !["active", "awaiting_approval"].includes(session.status) || Boolean(session.elsewhere);
     redraw(this.facts, [session, hosts.names], () => facts(session));
     this.progress.show(session);
+    this.agents.hidden = !session.subAgents;
+    redraw(this.agents, [session.subAgents], () => (session.subAgents ?? []).map((one) => subAgent(one, hosts.of(this.id))));
     const error = session.resumesAt ? undefined : session.error;
-    const waits = session.resumesInSec === undefined ? undefined : `It waits for the usage limit, and goes on in ${duration(session.resumesInSec)}.`;
+    const waits = session.resumesInSec === undefined ? undefined : `Usage limit reached. Resumes at ${dateTime(session.resumesAt)} (in ${duration(session.resumesInSec)}).`;
     const away = store.away.find(({ name }) => name === hosts.of(this.id));
     const lost = away && `${away.name} is away: ${away.problem} This is what was last known.`;
     const note = [lost, waits, error?.message ?? session.note].filter(Boolean).join(" ");
@@ -272,6 +275,13 @@ export class SessionView {
     this.#placeQuestions(isNew);
     if (this.#wanted !== null) this.#openQuestion(this.#wanted);
   }
+}
+
+/** A sub-agent as a link to its own transcript, with what it was asked, how it stands and what it has used. */
+function subAgent(one, host) {
+  const spent = one.tokens ? ` ${tokens(one.tokens)} tokens${one.costUsd === undefined ? "" : `, ${money(one.costUsd)}`}` : "";
+  const name = one.name ?? one.id.slice(-8);
+  return h("li", {}, h("a", { href: sessionPlace(host ? `${host}:${one.id}` : one.id) }, name), ` ${one.status}${spent}`);
 }
 
 function facts(session) {

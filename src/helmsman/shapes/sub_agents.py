@@ -1,0 +1,76 @@
+"""Sub-agents of a session's turn, as front ends show them. Each is a session of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from helmsman.base.json_values import present
+from helmsman.base.structs import Value
+from helmsman.model.events import CollabToolCall, ModelUsage, Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from helmsman.sessions.session import Session
+    from helmsman.tasks.prices import Prices
+
+_WORDS = {
+    **dict.fromkeys(("pending_init", "pendingInit"), "starting"),
+    **dict.fromkeys(("started", "interacted"), "running"),
+    **dict.fromkeys(("not_found", "notFound"), "gone"),
+    "completed": "done",
+    "errored": "failed",
+    "shutdown": "ended",
+}
+"""States of sub-agents, as agents call them."""
+
+
+class SubAgent(Value, frozen=True, kw_only=True):
+    """Sub-agent of a turn. `name` is what it was asked to do, `usage` the tokens it has spent."""
+
+    id: str
+    name: str
+    status: str
+    usage: Usage | None = None
+
+
+def sub_agent_word(status: str) -> str:
+    return _WORDS.get(status, status)
+
+
+def sub_agents_of(session: Session) -> Sequence[SubAgent]:
+    """Return the sub-agents of the current (or last) turn, in the order in which they began."""
+    names: dict[str, str] = {}
+    statuses: dict[str, str] = {}
+    for item in session.items:
+        if isinstance(item, CollabToolCall):
+            for agent in item.agents:
+                name = (item.prompt or "").strip().partition("\n")[0]
+                names[agent.id] = names.get(agent.id) or name
+                statuses[agent.id] = agent.status
+    state = session.state
+    return [
+        SubAgent(
+            id=one,
+            name=names[one],
+            status=sub_agent_word(state.status_by_agent.get(one, status)),
+            usage=state.usage_by_agent.get(one),
+        )
+        for one, status in statuses.items()
+    ]
+
+
+def sub_agents_output(session: Session, prices: Prices) -> list[dict[str, Any]] | None:
+    """Return them for a page, with what each has cost. None if there are none."""
+    return [
+        present(
+            {
+                "id": one.id,
+                "name": one.name or None,
+                "status": one.status,
+                "tokens": None if one.usage is None else one.usage.input_tokens + one.usage.output_tokens,
+                "costUsd": None if one.usage is None else prices.cost_of([ModelUsage(session.model, one.usage)]),
+            }
+        )
+        for one in sub_agents_of(session)
+    ] or None
