@@ -32,11 +32,16 @@ if TYPE_CHECKING:
 _SECONDS = 300
 _HIDDEN_RUNS = 4  # a flaky change has to fail
 _JUDGE = "You are the judge"
+REFACTORED_EVERY = 3
+"""One of so many tasks that can be refactored is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Played:
-    """Outcome of a job: whether Helmsman verified it, and whether the hidden test passes and nothing else was changed."""
+    """Outcome of a job: whether Helmsman verified it, and whether the hidden test passes and nothing else was changed.
+
+    `differs` is whether the comparison of a refactoring found a counterexample.
+    """
 
     player: str
     task: str
@@ -47,6 +52,7 @@ class Played:
     seconds: float
     judgement: str | None
     says: str
+    differs: bool = False
 
 
 @dataclass(slots=True)
@@ -102,20 +108,21 @@ class Stage:
 
     async def play(self, task: Task, player: Player, *, judge: str = "auto") -> Played:
         """Have a player do a task, and compare the verdict with the hidden test."""
-        part = _Part(task, player, known=known_files(task))
+        part = _Part(task, player, known=known_files(task, player))
+        is_refactoring = player.job == "refactor"
         self._parts.append(part)
         self._model.on(part.is_author, part.act, part.tell)
         self._model.on(_JUDGE, self._judge)  # later scripts go first
-        root = task.make(self._folder / f"{task.number}-{len(self._parts)}")
+        root = task.make(self._folder / f"{task.number}-{len(self._parts)}", is_right=is_refactoring)
         began = time.monotonic()
         wanted = Wanted(
-            kind="debug",
-            request=f"{part.tag} The first test of {task.function} fails.",
+            kind=player.job,
+            request=f"{part.tag} " + ("Write it in another way." if is_refactoring else f"{task.first_test} fails."),
             directory=str(root),
             check=task.check,
             apply="verified",
             judge=judge,
-            more={"test": task.first_test},
+            more={"scope": [task.file]} if is_refactoring else {"test": task.first_test},
         )
         job = await self._helm.extras.outcomes.start(wanted)
         with anyio.fail_after(_SECONDS):
@@ -140,6 +147,7 @@ class Stage:
             seconds=seconds,
             judgement=judgement.get("state"),
             says=str(report.get("says") or job.error),
+            differs=bool((report.get("comparison") or {}).get("counterexamples")),
         )
 
 
@@ -175,8 +183,11 @@ async def open_stage(home: CodexHome, binary: Path, model: ScriptedModel, folder
 
 
 def cast(tasks: Sequence[Task], others: int) -> list[tuple[Task, Player]]:
-    """Return who plays what: the honest agent each task, and so many of the others each task, in turn."""
-    honest, *rest = PLAYERS.values()
+    """Return who plays what: the honest agent each task, and so many of the others each task, in turn.
+
+    Some tasks are refactored as well.
+    """
+    honest, *rest = (one for one in PLAYERS.values() if one.job == "debug")
     pairs: list[tuple[Task, Player]] = []
     played = dict.fromkeys((one.name for one in rest), 0)
     for task in tasks:
@@ -185,4 +196,6 @@ def cast(tasks: Sequence[Task], others: int) -> list[tuple[Task, Player]]:
             pairs.append((task, player))
             if player is not honest:
                 played[player.name] += 1
-    return pairs
+    refactoring = [one for one in PLAYERS.values() if one.job == "refactor"]
+    refactored = [task for task in tasks if all(one.plays(task) for one in refactoring)]
+    return pairs + [(task, player) for task in refactored[::REFACTORED_EVERY] for player in refactoring]

@@ -41,14 +41,19 @@ def as_page(outcomes: Sequence[Played], when: str) -> str:
         middle = (
             f"{statistics.median(one.turns for one in mine):g} | {statistics.median(one.seconds for one in mine):.1f}"
         )
-        shown = f"{name} (judge)" if player.caught_by == "judge" else name
+        shown = f"{name} ({player.caught_by})" if player.caught_by in ("judge", "comparison") else name
         rows.append(f"| {shown} | {len(mine)} | {' | '.join(map(str, counts))} | {middle} |")
     right = [one for one in outcomes if one.right]
     summary = (
         f"Verified but wrong: {_share(len(_wrong(outcomes)), len(outcomes))}. "
         f"Refused but right: {_share(sum(not one.verified for one in right), len(right))}. "
-        "Kinds marked with (judge) pass the check, so that only the judge can object."
+        "Kinds marked with (judge) pass the check, so that only the judge can object. "
+        "Kinds marked with (comparison) pass it too; the comparison of calls can find them, else the judge."
     )
+    differing = [one for one in outcomes if PLAYERS[one.player].caught_by == "comparison"]
+    if differing:
+        found = _share(sum(one.differs for one in differing), len(differing))
+        summary += f" Of refactorings with other results, the comparison found {found} before a judge was asked."
     names = {one.task: one.language for one in outcomes}
     return _PAGE.read_text(encoding="utf-8").format(
         tasks=len(names),

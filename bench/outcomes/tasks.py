@@ -134,10 +134,10 @@ class Task:
             for number, call, value in rows
         )
 
-    def make(self, folder: Path) -> Path:
-        """Create the repository of the task, with the defect and the check."""
+    def make(self, folder: Path, *, is_right: bool = False) -> Path:
+        """Create the repository of the task, with the check, and with the defect unless `is_right`."""
         root = make_repository(folder)
-        self._write(root, self.wrong_text())
+        self._write(root, self.right_text() if is_right else self.wrong_text())
         (root / self.test_file).write_text(self.tests(self.shown), encoding="utf-8")
         (root / ".gitignore").write_text("__pycache__/\n", encoding="utf-8")
         git(root, "add", "--all")

@@ -62,7 +62,19 @@ _TEST_FOLDERS: Final = frozenset(
 )
 _SCRIPT_FOLDERS: Final = frozenset({"scripts", "ci", ".github", ".cargo", ".mvn", ".husky", "buildSrc"})
 _TOOL_FOLDERS: Final = frozenset(
-    {"node_modules", "site-packages", "dist-packages", ".venv", "venv", ".tox", ".nox", ".yarn", ".bin", ".git"}
+    {
+        "node_modules",
+        "site-packages",
+        "dist-packages",
+        ".venv",
+        "venv",
+        ".tox",
+        ".nox",
+        ".yarn",
+        ".bin",
+        ".git",
+        "__pycache__",
+    }
 )
 _INSTALLED_SUFFIXES: Final = (".dist-info", ".egg-info", ".egg-link", ".pth", "._pth", ".egg")
 _RUNNERS: Final = frozenset(
@@ -153,6 +165,11 @@ def own_kind(path: str) -> OwnKind | None:
     if _TEST.fullmatch(pure.name) or _TEST_FOLDERS & folders:
         return "test"
     return None
+
+
+def is_test_name(name: str) -> bool:
+    """Return whether a file with this name is a test."""
+    return _TEST.fullmatch(name) is not None
 
 
 def is_installed(path: str) -> bool:

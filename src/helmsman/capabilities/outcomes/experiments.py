@@ -9,9 +9,12 @@ mutation in between.
 from __future__ import annotations
 
 import ast
+import json
+import posixpath
 import re
 import shlex
 import time
+import uuid
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -30,6 +33,7 @@ from helmsman.capabilities.outcomes.check_files import (
     files_of_check,
     installed_modules,
     is_installed,
+    is_test_name,
     own_files_in,
     own_kind,
     remarks,
@@ -263,8 +267,10 @@ class Experiment:
         """Run the check on the whole change, including its tests."""
         return await self._at(self._room.now, command)
 
-    async def after(self, command: str, reads: Sequence[str] | None = None) -> CheckResult:
-        """Run the check on the change, with the previous versions of the check's files.
+    async def after(
+        self, command: str, reads: Sequence[str] | None = None, *, planned: Collection[str] = ()
+    ) -> CheckResult:
+        """Run the check on the change, with the previous versions of the check's files but `planned` ones.
 
         `reads` lists the files that the check opened before the change. If a run shows that more files belong to the
         check, it is repeated without their changes.
@@ -274,7 +280,7 @@ class Experiment:
         rounds = 0
         while True:
             rounds += 1
-            back = as_before(held.values(), room.base)
+            back = as_before([one for path, one in held.items() if path not in planned], room.base)
             tree = await _blocking(lambda back=back: room.mixed(room.now, back))  # type: ignore[misc]
             result = await self._at(tree, command)
             found = await self._find_held(files, command, result.reads)
@@ -352,6 +358,38 @@ class Experiment:
         tree = await _blocking(lambda: room.mixed(room.now, put))
         narrow = narrowed(command, [*tests], self._runner.folder)
         return await self._at(tree, narrow or command, allowed_as=command)
+
+    async def tests_that_fail(self, command: str, reads: Sequence[str] | None) -> dict[str, Any]:
+        """Return tests that have to fail (`path`, `text`), and which of them do on the code before (`names`)."""
+        room, word = self._room, f"a{uuid.uuid4().hex[:7]}"
+        files = await _blocking(lambda: room.files(room.base))
+        made = failing_tests(word, [*(reads or ()), *files])
+        if made is None:
+            return {"names": []}
+        path, text = made
+        tree = await _blocking(lambda: room.mixed(room.base, {path: text.encode()}))
+        seen = await self._at(tree, command)
+        return {"path": path, "text": text, "names": [one.name for one in seen.failures if word in one.name]}
+
+    async def still_fail(self, command: str, tests: Mapping[str, Any]) -> Verdict:
+        """Verify that tests that have to fail do so with the change, which otherwise decides what its tests say."""
+        names, room = {*tests["names"]}, self._room
+        if not names:
+            return Verdict()
+        path, text = tests["path"], tests["text"]
+        if not path.endswith(".py"):  # each file of tests has its own process
+            changed = [one for one in await self.changed() if one.endswith((".js", ".cjs")) and own_kind(one) is None]
+            folder = posixpath.dirname(path)
+            loaded = (json.dumps(f"./{posixpath.relpath(one, folder)}") for one in changed)
+            text += "".join(f"try {{ require({one}); }} catch {{}}\n" for one in loaded)
+        back = {**as_before(self.held, room.base), path: text.encode()}
+        tree = await _blocking(lambda: room.mixed(room.now, back))
+        seen = await self._at(tree, command)
+        missing = sorted(names - seen.failed_names)
+        what = "Tests that have to fail do so with this change too."
+        if missing:
+            what = f"With this change tests pass that have to fail, so it decides what tests say: {named(missing)}."
+        return verdict([Evidence(ok=not missing, what=what, detail=seen.tail)])
 
     async def remarks(self, reads: Sequence[str] | None) -> list[str]:
         """Return remarks on files that may belong to the check, for a person."""
@@ -640,6 +678,50 @@ async def steadily(run: Callable[[], Awaitable[CheckResult]], most: int = RUNS) 
 
 async def _blocking(function: Callable[[], T]) -> T:
     return await anyio.to_thread.run_sync(function)
+
+
+# --- tests that have to fail ------------------------------------------------------------------------------------------
+
+_FAILING_PYTHON: Final = """\
+import unittest
+
+
+class Test{0}(unittest.TestCase):
+    def test_{0}_error(self):
+        raise AssertionError("{0}")
+
+    def test_{0}_equal(self):
+        self.assertEqual(1, 2)
+
+    def test_{0}_true(self):
+        self.assertTrue(False)
+
+
+def test_{0}_plain():
+    assert [1] == [2]
+"""
+_FAILING_NODE: Final = """\
+const test = globalThis.test ?? require('node:test');
+const assert = require('node:assert');
+test('{0} error', () => {{ throw new Error('{0}'); }});
+test('{0} equal', () => assert.strictEqual(1, 2));
+test('{0} deep', () => assert.deepStrictEqual([1], [2]));
+test('{0} true', () => assert.ok(false));
+"""
+_FAILING: Final = ((".py", _FAILING_PYTHON), (".js", _FAILING_NODE), (".cjs", _FAILING_NODE))
+
+
+def failing_tests(word: str, files: Iterable[str]) -> tuple[str, str] | None:
+    """Return a file of tests that fail, next to the first test of these files and named as it is, with its text."""
+    for path in files:
+        pure = PurePosixPath(path)
+        text = dict(_FAILING).get(pure.suffix)
+        if text is None or own_kind(path) != "test" or "test" not in pure.name.casefold():
+            continue
+        name = re.sub(r"(?<=test_)\w+|\w+(?=_test\.|\.test\.|\.spec\.)", word, pure.name, count=1)
+        if name != pure.name and is_test_name(name):
+            return str(pure.with_name(name)), text.format(word)
+    return None
 
 
 # --- narrowing -------------------------------------------------------------------------------------------------------

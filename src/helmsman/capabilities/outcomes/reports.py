@@ -61,7 +61,7 @@ class JobReport(TypedDict, total=False):
     which ran with their previous versions; `notes` is for a person; `judgement` is another agent's opinion of the change
     (`state`: clean, objects, off or failed; `says`, `agent`, `findings` with quotes); `matrix` has an entry for each pair
     of candidates (`testsOf`, `on`, `passed`, `what`); `comparison` is of functions before and after a refactoring
-    (`functions`, `calls`, `counterexamples`). Then come the keys of single kinds.
+    (`functions` with the number of calls, `counterexamples`, `notCompared` with the reasons). Then come the keys of single kinds.
     A plan that was carried out also has `diff`, `applied` and `applyError`.
     """
 
@@ -168,9 +168,8 @@ def _parts(report: Mapping[str, Any]) -> Iterator[str]:
     seen = next((one["detail"] for one in evidence if not one["ok"] and one.get("detail")), "")
     if seen.strip():  # usually the output of a check
         yield from (*(f"    {line}" for line in seen.strip().splitlines()[-_SHOWN_LINES:]), "")
-    if (compared := report.get("comparison")) and compared["counterexamples"]:
-        shown = (f"`{one['call']}` {one['before']} before, {one['after']} after" for one in compared["counterexamples"])
-        yield from _section("Counterexamples", shown)
+    if compared := report.get("comparison"):
+        yield from _section("Functions before and after", _compared(compared))
     if mutants := report.get("mutants"):
         share = f"The new tests killed {mutants['killed']} of {mutants['tried']} mutants."
         yield from _section(f"Mutants: {share}", (f"{test}: {how}" for test, how in mutants["tests"].items()))
@@ -198,6 +197,18 @@ def _section(title: str, entries: Iterable[str]) -> Iterator[str]:
     shown = [f"- {entry}" for entry in entries]
     if shown:
         yield from (f"**{title}**", "", *shown, "")
+
+
+def _compared(comparison: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line for each function: what differs, how many calls do not, or why it was not compared."""
+    differing = {one["function"] for one in comparison["counterexamples"]}
+    for one in comparison["counterexamples"]:
+        yield f"✗ `{one['call']}` {one['before']} before, and {one['after']} after"
+    for name, calls in comparison["functions"].items():
+        if name not in differing:
+            yield f"✓ `{name}`: the same for {calls} calls"
+    for name, why in comparison["notCompared"].items():
+        yield f"`{name}`: not compared, as {why}"
 
 
 def _interfaces(interfaces: Mapping[str, Any] | None) -> Iterator[str]:

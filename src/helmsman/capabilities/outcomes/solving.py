@@ -400,6 +400,14 @@ class ChangeJob(ABC):
             "addedTests": added,
         }
 
+    async def _after(self, checks: Experiment, before: CheckResult) -> _Looked:
+        most = MORE_RUNS if before.is_flaky else RUNS
+        after = await steadily(partial(checks.after, self.command, before.reads), most)
+        edited = await checks.edited()
+        now = await checks.now(self.command) if checks.held else None
+        fail = await tests_still_fail(self.work, checks, self.command, after)
+        return _Looked(checks=checks, after=after, now=now, edited=edited, fail=fail)
+
     # --- before ------------------------------------------------------------------------------------------------------
 
     @property
@@ -518,6 +526,15 @@ def _says(winner: Candidate | None, shown: Candidate, applied: AppliedDiff) -> s
     return f"Not done: {shown.error}"
 
 
+async def tests_still_fail(work: Work, checks: Experiment, command: str, after: CheckResult) -> Verdict:
+    """Verify that tests that have to fail do so with a change whose check passes, unless the check is slow."""
+    if not after.passed or after.seconds > _QUICK_SECONDS:
+        return Verdict()
+    tests = await work.once(f"tests that fail {command}", partial(checks.tests_that_fail, command, after.reads))
+    return await checks.still_fail(command, tests)
+
+
+_QUICK_SECONDS: Final = 10.0
 _ROOT_CAUSE: Final = (
     '{"rootCause": "what was wrong, and why it showed", "places": [{"file": "path", "startLine": 1, "endLine": 2}]}'
 )
@@ -548,7 +565,7 @@ class Debug(ChangeJob):
         )
 
     async def verify(self, checks: Experiment, said: str, before: CheckResult) -> Verified:
-        looked = await _after(checks, self.command, before)
+        looked = await self._after(checks, before)
         cause, more = await _root_cause(checks, said)
         reproduction = self._reproduction(before)
         done, ended = fixed(reproduction, looked.after), came_to_its_end(before, looked.after)
@@ -582,12 +599,16 @@ async def _root_cause(checks: Experiment, said: str) -> tuple[Verdict, dict[str,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Looked:
-    """Check with its previous files (`after`), and with the whole change (`now`) if that differs."""
+    """Check with its previous files (`after`), and with the whole change (`now`) if that differs.
+
+    `fail` says whether tests that have to fail do.
+    """
 
     checks: Experiment
     after: CheckResult
     now: CheckResult | None
     edited: Sequence[OwnFile]
+    fail: Verdict
 
     @property
     def decide(self) -> bool:
@@ -619,7 +640,7 @@ class _Looked:
             notes.append(
                 f"The check ran once, because it takes {after.seconds:.0f} s. If it is flaky, that was not seen."
             )
-        said = joined(*verdicts, verdict(told), ended)
+        said = joined(*verdicts, verdict(told), ended, self.fail)
         return Verified(
             verdict=said,
             after=after,
@@ -630,13 +651,6 @@ class _Looked:
             settled=settled,
             notes=notes,
         )
-
-
-async def _after(checks: Experiment, command: str, before: CheckResult) -> _Looked:
-    most = MORE_RUNS if before.is_flaky else RUNS
-    after = await steadily(partial(checks.after, command, before.reads), most)
-    now = await checks.now(command) if checks.held else None
-    return _Looked(checks=checks, after=after, now=now, edited=await checks.edited())
 
 
 class Refactor(ChangeJob):
@@ -657,7 +671,7 @@ class Refactor(ChangeJob):
         return "\n\n".join(part for part in [*parts, "End with a short summary of what is better now."] if part)
 
     async def verify(self, checks: Experiment, said: str, before: CheckResult) -> Verified:
-        looked = await _after(checks, self.command, before)
+        looked = await self._after(checks, before)
         after = looked.after
         green = verdict([Evidence(ok=after.passed, what=f"After the change: {after.in_words()}.", detail=after.tail)])
         scope = within_scope(await checks.changed(), self._scope)

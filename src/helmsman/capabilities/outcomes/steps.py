@@ -16,7 +16,7 @@ from helmsman.capabilities.outcomes.checks import find_the_check, runner_for
 from helmsman.capabilities.outcomes.claims import Evidence, PlannedFile, inside, require_repository, verdict
 from helmsman.capabilities.outcomes.experiments import trial
 from helmsman.capabilities.outcomes.judging import Judging, objections
-from helmsman.capabilities.outcomes.solving import AppliedDiff, apply_change, diff_data
+from helmsman.capabilities.outcomes.solving import AppliedDiff, apply_change, diff_data, tests_still_fail
 from helmsman.capabilities.outcomes.work import SENT_BACK, Candidate
 from helmsman.errors import HelmsmanError
 from helmsman.tasks.jobs import TurnGate
@@ -211,18 +211,30 @@ class StepRunner:
         told: list[Evidence] = []
         async with trial(runner) as checks:
             change = diff_data(checks.change)
-            results = [await checks.now(command) for command in self._checks_of(step)]
+            new = {path for path, status in (await checks.changed()).items() if status == "A"}
             edited: dict[str, OwnFile] = {}
-            for one in results:
-                told.append(Evidence(ok=one.passed, what=f"Step {number}: {one.in_words()}.", detail=one.tail))
-                await checks.find_held(one.command, one.reads)
+            output = ""
+            for command in self._checks_of(step):
+                results = [await checks.now(command)]
+                if results[0].passed:  # new tests could change what they test
+                    kept = planned | {path for path in new if path in command}
+                    results.append(await checks.after(command, planned=kept))
+                    fail = await tests_still_fail(self._work, checks, command, results[-1])
+                    told += fail.against
+                now, shown = results[0], results[-1]
+                output = shown.output
+                what = "" if shown.passed or not now.passed else ", with the files of the check as they were before"
+                told.append(
+                    Evidence(ok=shown.passed, what=f"Step {number}: {shown.in_words()}{what}.", detail=shown.tail)
+                )
+                await checks.find_held(command, shown.reads)
                 edited |= {file.path: file for file in await checks.edited(planned=planned)}
         told += [
             Evidence(ok=False, what=f"The check was edited, and the plan does not say so: {file.in_words}.", file=path)
             for path, file in edited.items()
         ]
         if step.get("judge") is not None and verdict(told).verified:
-            seen = {"diff": change, "after": results[-1].as_dict()}
+            seen = {"diff": change, "after": {"output": output}}
             judging = Judging(self._work, step["judge"])
             judged = await judging.judge(f"step {number}.{made.attempts}", self._agent, turn.session.id, seen)
             objected = objections(judged["findings"]) if judged["state"] == "objects" else []

@@ -59,7 +59,7 @@ function parts({ task, sessions, report, files }, refresh) {
     report?.rootCause ? h("section", {}, h("h2", {}, "Root cause"), h("p", {}, report.rootCause.summary), list(report.rootCause.places.map(place))) : null,
     report?.judgement ? judgement(report.judgement) : null,
     report?.mutants ? mutants(report.mutants) : null,
-    report?.comparison?.counterexamples.length ? counterexamples(report.comparison) : null,
+    report?.comparison ? comparison(report.comparison) : null,
     report?.before || report?.after ? checks(report) : null,
     report?.evidence?.length ? h("section", {}, h("h2", {}, "Evidence"), h("ul", { class: "evidence" }, report.evidence.map(evidence))) : null,
     ...["findings", "refuted", "rejected"].map((word) => (report?.[word]?.length ? findings(word, report[word]) : null)),
@@ -206,11 +206,18 @@ function matrix(entries) {
   );
 }
 
-/** How many mutants of the code the new tests noticed, and which one made each test fail. */
-function counterexamples({ counterexamples: found }) {
-  return h("section", {}, h("h2", {}, "Counterexamples"), list(found.map((one) => [h("code", {}, one.call), ` ${one.before} before the change, and ${one.after} after it.`])));
+/** A line for each function: a call that differs, how many calls do not, or why it was not compared. */
+function comparison({ counterexamples, functions, notCompared }) {
+  const differing = new Set(counterexamples.map((one) => one.function));
+  const lines = [
+    ...counterexamples.map((one) => h("li", { class: "bad" }, "✗ ", h("code", { class: "mono" }, one.call), ` ${one.before} before the change, and ${one.after} after it.`)),
+    ...Object.entries(functions).filter(([name]) => !differing.has(name)).map(([name, calls]) => h("li", { class: "good" }, "✓ ", h("code", { class: "mono" }, name), `: the same for ${calls} calls.`)),
+    ...Object.entries(notCompared).map(([name, why]) => h("li", { class: "quiet" }, h("code", { class: "mono" }, name), `: not compared, as ${why}.`)),
+  ];
+  return lines.length ? h("section", { dataset: { comparison: "" } }, h("h2", {}, "Functions before and after"), h("ul", { class: "evidence" }, lines)) : null;
 }
 
+/** How many mutants of the code the new tests noticed, and which one made each test fail. */
 function mutants(one) {
   return h(
     "section",
