@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import platform
 import sys
@@ -21,7 +22,7 @@ from helmsman.testing import HomeTemplates, ScriptedModel, codex_version, instal
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "appendix" / "outcomes.md"
 
 
-async def played(count: int | None, others: int, side_by_side: int) -> list[Played]:
+async def played(count: int | None, others: int, side_by_side: int, minutes: float) -> list[Played]:
     binary = installed_codex()
     if binary is None:
         raise NothingToMeasure("There is no Codex here. Install openai-codex-cli-bin.")
@@ -32,6 +33,7 @@ async def played(count: int | None, others: int, side_by_side: int) -> list[Play
         folder = Path(name)
         home = HomeTemplates(folder / "template").new_home(binary, folder / "home")
         limiter = anyio.CapacityLimiter(side_by_side)
+        until = anyio.current_time() + 60 * minutes
         async with ScriptedModel() as model:
             home.use_model(model.base_url, codex_version(binary))
             async with open_stage(home, binary, model, folder) as stage, anyio.create_task_group() as group:
@@ -39,6 +41,8 @@ async def played(count: int | None, others: int, side_by_side: int) -> list[Play
 
                 async def one(number: int) -> None:
                     async with limiter:
+                        if anyio.current_time() > until:
+                            return
                         outcome = await stage.play(*pairs[number])
                     outcomes.append(outcome)
                     words = "verified" if outcome.verified else "refused"
@@ -58,9 +62,10 @@ def main() -> int:
     parser.add_argument("--tasks", type=int, help="Only the first so many tasks; the page stays as it is.")
     parser.add_argument("--others", type=int, default=2, help="Players of each task besides the honest one.")
     parser.add_argument("--side-by-side", type=int, default=max(2, os.cpu_count() or 2))
+    parser.add_argument("--minutes", type=float, default=math.inf, help="Begin no job after so many minutes.")
     given = parser.parse_args()
     try:
-        outcomes = anyio.run(played, given.tasks, given.others, given.side_by_side)
+        outcomes = anyio.run(played, given.tasks, given.others, given.side_by_side, given.minutes)
     except NothingToMeasure as problem:
         print(problem, file=sys.stderr)
         return 1

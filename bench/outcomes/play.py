@@ -183,19 +183,16 @@ async def open_stage(home: CodexHome, binary: Path, model: ScriptedModel, folder
 
 
 def cast(tasks: Sequence[Task], others: int) -> list[tuple[Task, Player]]:
-    """Return who plays what: the honest agent each task, and so many of the others each task, in turn.
-
-    Some tasks are refactored as well.
-    """
+    """Return who plays what: first the honest agent each task, then refactorings, then `others` of the others each task."""
     honest, *rest = (one for one in PLAYERS.values() if one.job == "debug")
-    pairs: list[tuple[Task, Player]] = []
+    pairs = [(task, honest) for task in tasks]
+    refactoring = [one for one in PLAYERS.values() if one.job == "refactor"]
+    refactored = [task for task in tasks if all(one.plays(task) for one in refactoring)]
+    pairs += [(task, player) for task in refactored[::REFACTORED_EVERY] for player in refactoring]
     played = dict.fromkeys((one.name for one in rest), 0)
     for task in tasks:
         able = sorted((one for one in rest if one.plays(task)), key=lambda one: played[one.name])
-        for player in (honest, *able[:others]):
+        for player in able[:others]:
             pairs.append((task, player))
-            if player is not honest:
-                played[player.name] += 1
-    refactoring = [one for one in PLAYERS.values() if one.job == "refactor"]
-    refactored = [task for task in tasks if all(one.plays(task) for one in refactoring)]
-    return pairs + [(task, player) for task in refactored[::REFACTORED_EVERY] for player in refactoring]
+            played[player.name] += 1
+    return pairs

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import anyio
 import pytest
 
+from helmsman.capabilities.outcomes.differential import Comparison
 from helmsman.service import HelmsmanService
-from helmsman.testing import ScriptedModel, say
+from helmsman.tasks.model import TaskDraft
+from helmsman.tasks.outcome import TaskOutcome
+from helmsman.testing import Gate, ScriptedModel, say
 from tests.browser.chromium import Page
 from tests.browser.test_schedules import fill
 from tests.capabilities.outcomes.played_jobs import (
@@ -23,6 +27,7 @@ from tests.capabilities.outcomes.played_jobs import (
     told,
     wanted,
 )
+from tests.capabilities.outcomes.test_loops import looped
 from tests.capabilities.outcomes.test_planning import FIRST, SECOND, planned
 from tests.capabilities.outcomes.test_reviewing import finding
 from tests.capabilities.test_reviews import answer
@@ -57,6 +62,53 @@ async def test_an_outcome_is_asked_for_answered_and_shown_with_before_after_and_
     assert (root / "calc.py").read_text(encoding="utf-8") == FIXED
     await page.click(".job a[href$='/changes']")  # the change of a candidate is reviewed as any other is
     await page.until_text(".changes .lines", "+    return a + b")
+
+
+async def test_a_loop_shows_its_steps_while_it_runs_and_afterwards(
+    page: Page, helm: HelmsmanService, model: ScriptedModel, tmp_path: Path
+) -> None:
+    root = repository(tmp_path / "repo", {"calc.py": BROKEN, "test_calc.py": TESTS})
+    gate = Gate()
+    model.on("Do step 1 of the plan now", FIX, say("done"))
+    model.on("Do step 2 of the plan now", say(gate, "done"))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(done, helm, looped(root, {"name": "implement"}, {"name": "review"}, apply="never"), Answers())
+        await gate.reached()
+        await page.click(".places a[href='#/tasks']")
+        await page.until_text(".tasks", "codex is at step 2 of 2: review")
+        await page.click(".tasks a[href^='#/j/']")
+        await page.until_text("[data-step='done']", "implement")
+        await page.until_text("[data-step='running']", "review")
+        await page.until_text("[data-step='running'] code", CHECK)
+        gate.release()
+    await page.until_text(".verdict.good", "each step passed its check")
+    await page.until("document.querySelectorAll('[data-step=done]').length === 2")
+
+
+async def test_a_refactoring_shows_a_line_for_each_function_that_it_reaches(
+    page: Page, helm: HelmsmanService, tmp_path: Path
+) -> None:
+    one = {
+        "function": "shop.words",
+        "call": "shop.words(text='<b>.')",
+        "before": "returns ['.']",
+        "after": "returns ['']",
+    }
+    compared = Comparison(
+        functions={"shop.words": 101, "shop.clamp": 97}, counterexamples=[one], not_compared={"shop.f": "it is slow"}
+    )
+    draft = TaskDraft(
+        instruction="refactor: simpler", agent="codex", status="working", directory=str(tmp_path), job="refactor"
+    )
+    task, _ = await helm.task_writer.enter_job(draft)
+    report = {"verified": False, "says": "Not verified", "candidates": [], "comparison": compared.as_dict()}
+    await helm.task_writer.end_job(task.id, {"status": "failed"}, TaskOutcome(report=report))
+    await page.get(f"location.hash = '#/j/{task.id}'")
+    await page.until_text(
+        "[data-comparison] .bad", "shop.words(text='<b>.') returns ['.'] before the change, and returns ['']"
+    )
+    await page.until_text("[data-comparison] .good", "shop.clamp: the same for 97 calls.")
+    await page.until_text("[data-comparison] .quiet", "shop.f: not compared, as it is slow.")
 
 
 async def test_findings_steps_and_candidates_are_shown(

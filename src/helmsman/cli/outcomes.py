@@ -389,8 +389,8 @@ def refactor_command(request: str, scope: tuple[str, ...], **options: Any) -> in
     """Improve code without changing what it does, in a git worktree; REQUEST says what to improve (`-`
     reads it from stdin).
 
-    Helmsman runs the check itself, before and after, checks that nothing outside the scope was touched, and reports what
-    changed in the public interface.
+    Helmsman runs the check itself, before and after, checks that nothing outside the scope was touched, compares what Python
+    functions return, and reports what changed in the public interface.
     """
     return run_outcome("refactor", request, more={"scope": list(scope)} if scope else None, **options)
 
@@ -478,7 +478,7 @@ def review_command(
 @click.argument("request", required=False)
 @click.option("-C", "--cd", "directory", metavar="DIR", help="Work in this directory instead of the current one.")
 @click.option("--agent", metavar="NAME", help="Who does it.  [default: auto]")
-@click.option("--apply", type=click.Choice(get_args(Apply)), help="Whether a change that holds comes into your tree.")
+@click.option("--apply", type=click.Choice(get_args(Apply)), help="Whether a verified change comes into your tree.")
 @click.option("--budget", type=click.FloatRange(0, min_open=True), metavar="USD", help="What all of it may cost.")
 @click.option("--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="How long it may take.")
 @click.option("--detach", is_flag=True, help="Start it and return immediately; questions wait for an answer.")
@@ -495,12 +495,12 @@ def loop_command(
     example: bool,
     as_json: bool,
 ) -> int:
-    """Let an agent do the steps that FILE describes, in a git worktree. `example` is the built-in file.
+    """Do the steps of FILE with an agent, in a git worktree, and verify each. `example` is the built-in file.
 
-    Each step has a check, which Helmsman runs in a fresh checkout. The step goes back to the agent with the evidence, until
-    its check holds, or its attempts or the budget are used up. A step can also have a judge: another agent, who must not
-    object to the change. REQUEST is the goal (`-` reads it from stdin). The loop survives a killed hub and resumes at its
-    step.
+    Helmsman runs the check of each step in a fresh checkout. A step that fails goes back to the agent with the evidence,
+    until its check passes, or its attempts or the budget are used up. A step can also have a judge: another agent that reads
+    the change and must not object. REQUEST is the goal (`-` reads it from stdin). Only --apply, not FILE, can say that a
+    change is applied without asking. The loop survives a killed hub and resumes at its step.
     """
     if example or file is None:
         if not example:

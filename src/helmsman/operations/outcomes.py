@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @operation("debug", "Debug: find a failure's cause and fix it", STARTS, job_in_words)
 async def debug(call: OperationCall, args: shapes.DebugInput) -> shapes.OutcomeOutput | Deferred:
-    """Have a failure reproduced, its cause found and fixed, in a git worktree. Helmsman runs the check before (it fails) and
+    """Reproduce a failure, find its cause and fix it, in a git worktree. Helmsman runs the check before (it fails) and
     after (it passes), in a fresh checkout, with the check's own files as they were; what is not verified is not done.
     Returns a taskId at once; call again with taskId until status is completed or failed. Then report has the
     evidence."""
@@ -25,28 +25,28 @@ async def debug(call: OperationCall, args: shapes.DebugInput) -> shapes.OutcomeO
 
 @operation("review", "Review a change", STARTS_REVIEW, job_in_words, like="debug")
 async def review(call: OperationCall, args: shapes.ReviewJobInput) -> shapes.OutcomeOutput | Deferred:
-    """Have a change reviewed, by one agent or several. Helmsman drops findings that cite what is not in the diff, and
+    """Review a change, with one agent or several. Helmsman drops findings that cite what is not in the diff, and
     another look tries to refute the worst. Changes nothing. Returns a taskId at once; follow it as debug."""
     return await _asked(call, args)
 
 
 @operation("plan", "Plan, and carry it out step by step", STARTS, job_in_words, like="debug")
 async def plan(call: OperationCall, args: shapes.PlanJobInput) -> shapes.OutcomeOutput | Deferred:
-    """Have a goal planned: steps, files, risks, checks and open questions as data, with nothing changed. The plan comes as
+    """Plan a goal: steps, files, risks, checks and open questions as data, with nothing changed. The plan comes as
     pendingQuestion; approved, each step is done and checked by itself. Returns a taskId at once; follow it as debug."""
     return await _asked(call, args)
 
 
 @operation("refactor", "Refactor, with the check green before and after", STARTS, job_in_words, like="debug")
 async def refactor(call: OperationCall, args: shapes.RefactorInput) -> shapes.OutcomeOutput | Deferred:
-    """Have code made better without changing what it does, in a git worktree. Helmsman runs the check before and after, and
-    checks that nothing outside scope was touched. Returns a taskId at once; follow it as debug."""
+    """Improve code without changing what it does, in a git worktree. Helmsman runs the check before and after, checks that
+    nothing outside scope changed, and compares what functions return. Returns a taskId at once; follow it as debug."""
     return await _asked(call, args)
 
 
 @operation("test", "Write tests that can fail", STARTS, job_in_words, like="debug")
 async def test(call: OperationCall, args: shapes.NewTestsInput) -> shapes.OutcomeOutput | Deferred:
-    """Have tests written, in a git worktree. Helmsman runs them, and checks that they pass each time and fail against small
+    """Write tests, in a git worktree. Helmsman runs them, and checks that they pass each time and fail against small
     mutations of the code under test. Returns a taskId at once; follow it as debug."""
     return await _asked(call, args)
 

@@ -67,6 +67,7 @@ _TASKS: Final = (
         turn_id TEXT,
         opened_session TEXT,
         model TEXT,
+        job TEXT,
         created_at INTEGER NOT NULL,
         updated_at INTEGER NOT NULL,
         completed_at INTEGER,
@@ -84,6 +85,7 @@ _TASKS: Final = (
     "CREATE INDEX tasks_by_status ON tasks (status)",
     "CREATE INDEX tasks_by_session ON tasks (session_id, turn_id)",
     "CREATE INDEX tasks_by_creation ON tasks (created_at)",
+    "CREATE INDEX tasks_by_job ON tasks (job, number) WHERE job IS NOT NULL",
     "CREATE INDEX tasks_by_expiry ON tasks (expires_at) WHERE expires_at IS NOT NULL",
     # Separate from the tasks: those are listed, and an outcome may be large.
     "CREATE TABLE outcomes (task_id TEXT PRIMARY KEY, content TEXT NOT NULL)",

@@ -276,11 +276,10 @@ class Registry:
     def job_reports(self, kind: str, limit: int) -> list[Mapping[str, Any]]:
         """Return the reports of jobs of a kind, newest first."""
         sql = (
-            "SELECT content FROM outcomes JOIN tasks ON tasks.id = outcomes.task_id WHERE tasks.body LIKE ? "
+            "SELECT content FROM outcomes JOIN tasks ON tasks.id = outcomes.task_id WHERE tasks.job = ? "
             "ORDER BY tasks.number DESC LIMIT ?"
         )
-        job = f'%"job":"{kind}"%'  # a quotation mark in a text is escaped
-        rows = self.database.read(lambda connection: connection.execute(sql, (job, limit)).fetchall())
+        rows = self.database.read(lambda connection: connection.execute(sql, (kind, limit)).fetchall())
         return [kept(json_object(row["content"]) or {}).report or {} for row in rows]
 
     def keep_step(self, task_id: str, name: str, found: object) -> None:

@@ -38,7 +38,19 @@ _DIGEST: Final = "sha256:"
 _LONGEST_SECRET: Final = 8192
 
 _PLAIN: Final = (
-    *("id", "origin", "agent", "alias", "status", "directory", "session_id", "turn_id", "opened_session", "model"),
+    *(
+        "id",
+        "origin",
+        "agent",
+        "alias",
+        "status",
+        "directory",
+        "session_id",
+        "turn_id",
+        "opened_session",
+        "model",
+        "job",
+    ),
     *("idempotency_key", "result_compacted", "revision"),
 )
 _TIMES: Final = ("created_at", "updated_at", "completed_at", "expires_at")

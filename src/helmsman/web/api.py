@@ -141,7 +141,8 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
         inputRequired?, instruction, directory?, sessionId?, externalId?, model?, createdAt, updatedAt, completedAt?,
         progress?, usage?, result?, error? {code, message, retryable}, note?, url?, waitingFor?: quota|budget,
         resumesAt?, resumesInSec?,
-        job? (debug|review|plan|refactor|test: no turn, but an outcome that turns are run for),
+        job? (debug|review|plan|refactor|test|loop: no turn, but an outcome that turns are run for; its progress may have
+        steps: [{title, status, attempts, check}]),
         elsewhere? (another process runs it, and only that one can stop it; `note` says which)}
     GET /api/tasks/{idOrAlias}/report → {task: Task, sessions: [id] (whose turns it has run; what they ask, it waits for),
         report? (as `helmsman.capabilities.outcomes.reports` says), files?: [File] (the change), cut?}; 404 if it is no job

@@ -8,7 +8,7 @@ import pytest
 
 from helmsman.capabilities.outcomes.request import Wanted
 from helmsman.errors import InvalidInput
-from helmsman.testing import add, patch, say
+from helmsman.testing import add, patch, run, say
 from tests.capabilities.outcomes.played_jobs import (
     BROKEN,
     CHECK,
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 BUGGY = {"calc.py": BROKEN, "test_calc.py": TESTS}
 SPACE = "test -f notes.md"
+MENDS = "import calc\n\ncalc.add = lambda a, b: a + b\n"
 
 
 def looped(directory: Path, *steps: dict[str, Any], **given: Any) -> Wanted:
@@ -59,6 +60,7 @@ def test_the_example_implements_tests_reviews_and_fixes(tmp_path: Path, monkeypa
         ("[[steps]]\nname = 'a'\nprompt = 'b'\ntries = 3", "`tries`"),
         ("[[steps]]\nname = 'a'\nprompt = 'b'", "request is empty"),
         ("goal = [", "does not describe a loop"),
+        ("goal = 'a'\napply = 'verified'\n[[steps]]\nname = 'a'\nprompt = 'b'", "which a file cannot grant"),
     ],
 )
 def test_a_file_that_describes_no_loop_is_refused_with_the_reason(text: str, why: str, tmp_path: Path) -> None:
@@ -79,7 +81,9 @@ async def test_steps_go_back_until_their_checks_hold_and_the_judge_is_content(
 ) -> None:
     root = repository(tmp_path / "repo", BUGGY)
     model.on("Do step 1 of the plan now", edit("calc.py", "    return a - b", "    return a * b"), say("done"))
-    model.on("Step 1:", edit("calc.py", "    return a * b", "    return 5"), say("done"))
+    model.on("Step 1:", patch(add("test_a.py", MENDS)), say("A test mends it."))
+    more = [run("rm test_a.py"), edit("calc.py", "    return a * b", "    return 5")]
+    model.on("with the files of the check as they were before", more, say("done"))
     model.on("Do step 2 of the plan now", patch(add("notes.md", "It adds.\n")), say("done"))
     model.on("Do step 3 of the plan now", say("I see nothing wrong."))
     objected = {"question": "hardCoded", "file": "calc.py", "quote": "return 5", "why": HARD_CODED["why"]}
@@ -94,13 +98,13 @@ async def test_steps_go_back_until_their_checks_hold_and_the_judge_is_content(
     task, report = await done(helm, looped(root, *steps, apply="verified"), answers)
     assert (task.status, report["applied"]) == ("completed", "applied"), report
     assert [(one["title"], one["status"], one["attempts"]) for one in report["steps"]] == [
-        ("implement", "done", 2),
+        ("implement", "done", 3),
         ("document", "done", 1),
         ("review", "done", 2),
     ]
     assert (root / "calc.py").read_text(encoding="utf-8") == FIXED
     assert answers.commands == [CHECK, SPACE], "both asked for before the first step"
-    assert "1. **implement** [done, 2 attempts]" in (task.result or "")
+    assert "1. **implement** [done, 3 attempts]" in (task.result or "")
 
 
 @pytest.mark.rare

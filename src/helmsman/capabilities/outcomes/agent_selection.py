@@ -54,9 +54,15 @@ _NEEDED: Final[Mapping[Kind, tuple[Capability, ...]]] = {
 """Required capabilities: a sandbox and, for kinds that change files, questions."""
 
 
-_PRIORS: Final[Mapping[str, float]] = {"codex": 0.77, "claude": 0.75, "gemini": 0.78, "qwen": 0.59}
-"""Shares of solved tasks on Terminal-Bench 2.0 in March 2026, by the models that the agents come with."""
-_OTHER_PRIOR: Final = 0.55
+_PRIORS: Final[Mapping[str, float]] = {"codex": 0.83, "claude": 0.84}
+"""Shares of solved tasks on Terminal-Bench 2.1 of the agents with their own models, GPT-5.5 and Fable 5.
+
+As third parties reported them: codex.danielvaughan.com on 2026-06-11 (Codex 83.4 %), release 1.3.0 of
+github.com/agentforce314/clawcodex on 2026-07-29 (Claude Code 83.8 %, Codex 83.1 %). They were not repeated. Of other
+agents, results were found only for their models in other programs.
+"""
+_PRIOR_SOURCE: Final = "published results rank it (Terminal-Bench 2.1, July 2026, as reported, unchecked)"
+_OTHER_PRIOR: Final = 0.6
 _PRIOR_JOBS: Final = 4
 """Number of jobs that a published result counts as."""
 _STEP: Final = 0.05
@@ -171,6 +177,7 @@ async def choose(helm: Steering, wanted: Wanted, used_up: Sequence[BudgetState] 
         AgentNotFound: No agent, or not every requested agent, is available; the message has a reason for each.
         InvalidSetting: `[capabilities]` is invalid.
     """
+    unknown: set[str] = set()
     given = wanted.agents or preferred_agents(helm.settings.files, wanted.kind)
     await helm.task_writer.write()  # turns that have just ended tell whether a limit is over
     if given:
@@ -182,7 +189,9 @@ async def choose(helm: Steering, wanted: Wanted, used_up: Sequence[BudgetState] 
         language = await anyio.to_thread.run_sync(look)
         default = helm.settings.default_agent
         names = [*dict.fromkeys((default, *(agent.name for agent in helm.agents)))]
-        ranked = by_record(names, default, records_of(reports, language), wanted.kind, language)
+        records = records_of(reports, language)
+        ranked = by_record(names, default, records, wanted.kind, language)
+        unknown = {name for name in names if name not in records}
     limited = await helm.task_writer.registry(lambda registry: registry.limited_accounts())
     busy, most = helm.turns_at_work(), helm.settings.max_sessions
     when = "" if busy < most else f"; it begins when a turn has ended: {busy} turns run, and MAX_SESSIONS is {most}"
@@ -208,6 +217,9 @@ async def choose(helm: Steering, wanted: Wanted, used_up: Sequence[BudgetState] 
         chosen.append(Chosen(name, f"{because}{version}{when}"))
     if not chosen or (wanted.agents and passed_over):
         raise AgentNotFound(_unavailable(passed_over, is_all=not chosen), agent=ranked[0].agent if ranked else "")
+    if len(chosen) > 1 and chosen[0].agent in unknown:
+        why = f"{chosen[0].why}; no {wanted.kind} job of it ended here yet, so {_PRIOR_SOURCE}"
+        chosen[0] = Chosen(chosen[0].agent, why)
     if before_first:  # agents after the first would not have been used anyway
         reasons = "; ".join(one.partition(". ")[0].rstrip(".") for one in passed_over[:before_first])
         chosen[0] = Chosen(chosen[0].agent, f"{chosen[0].why}; passed over: {reasons}")

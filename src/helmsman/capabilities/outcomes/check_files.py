@@ -213,6 +213,10 @@ def _kind(change: ChangedFiles, path: str, status: str) -> tuple[OwnKind, str] |
     if status in ("A", "T"):
         if shadows(path, change.before.keys(), change.modules):
             return "how", "Python could load it in place of an installed module"
+        if (module := _loaded_as(path)) is not None and any(
+            _loaded_as(one) == module and own_kind(one) is not None for one in change.before if one != path
+        ):
+            return "how", "a runner could load it in place of a file of the check"
         if _is_program(change, path) and shutil.which(PurePosixPath(path).name, path=change.programs) is not None:
             return "how", "a shell could run it in place of an installed program"
         folded = _folded(path)
@@ -221,6 +225,20 @@ def _kind(change: ChangedFiles, path: str, status: str) -> tuple[OwnKind, str] |
         if own_kind(f"{path}/x") is not None and any(one.startswith(f"{path}/") for one in change.before):
             return "how", "it stands in place of a folder of the check"
     return None
+
+
+_LOADED: Final = (".py", ".pyc", ".pyd", ".so", ".js", ".mjs", ".cjs", ".ts", ".mts", "")
+
+
+def _loaded_as(path: str) -> str | None:
+    """Return what a program imports to load a file: its path without endings; None for other files than code."""
+    pure = PurePosixPath(path)
+    if pure.suffix not in _LOADED:
+        return None
+    if pure.stem in ("__init__", "index"):
+        return str(pure.parent)
+    name = pure.name.partition(".")[0] if pure.suffix in (".so", ".pyd", ".pyc") else pure.stem
+    return str(pure.with_name(name))
 
 
 def _folded(path: str) -> str:
@@ -444,7 +462,7 @@ _DATA: Final = frozenset(
 )
 _SUSPICIOUS: Final = re.compile(
     r"os\._exit|_exit\(|sys\.exit\(|process\.exit|\bexit\(0\)|sys\.modules|\bpytest\b|\bunittest\b|PYTEST_|JEST_WORKER|NODE_ENV"
-    r"|VITEST|def __(?:eq|ne|bool)__|setattr\(|monkeypatch|sys\.(?:settrace|argv)|inspect\.stack|atexit|\beval\(|\bexec\("
+    r"|VITEST|__(?:eq|ne|bool)__|_getframe|hypothesis|setattr\(|monkeypatch|sys\.(?:settrace|argv)|inspect\.stack|atexit|\beval\(|\bexec\("
     r"|__import__|importlib|RUST_TEST|testing\.Testing|globalThis|Object\.is\s*="
 )
 _MOST_REMARKS: Final = 12

@@ -361,12 +361,14 @@ class Experiment:
 
     async def tests_that_fail(self, command: str, reads: Sequence[str] | None) -> dict[str, Any]:
         """Return tests that have to fail (`path`, `text`), and which of them do on the code before (`names`)."""
-        room, word = self._room, f"a{uuid.uuid4().hex[:7]}"
+        room, word = self._room, f"z{uuid.uuid4().hex[:7]}"  # of the last tests, which see what others loaded
         files = await _blocking(lambda: room.files(room.base))
         made = failing_tests(word, [*(reads or ()), *files])
         if made is None:
             return {"names": []}
         path, text = made
+        if path.endswith(".py") and await _blocking(lambda: bool(room.naming(room.base, "hypothesis"))):
+            text += _FAILING_PROPERTY.format(word)
         tree = await _blocking(lambda: room.mixed(room.base, {path: text.encode()}))
         seen = await self._at(tree, command)
         return {"path": path, "text": text, "names": [one.name for one in seen.failures if word in one.name]}
@@ -699,6 +701,22 @@ class Test{0}(unittest.TestCase):
 
 def test_{0}_plain():
     assert [1] == [2]
+
+
+def test_{0}_raises():
+    import pytest
+
+    with pytest.raises(ValueError):
+        pass
+"""
+_FAILING_PROPERTY: Final = """
+
+from hypothesis import given, strategies
+
+
+@given(strategies.just(1))
+def test_{0}_property(value):
+    assert value == 2
 """
 _FAILING_NODE: Final = """\
 const test = globalThis.test ?? require('node:test');

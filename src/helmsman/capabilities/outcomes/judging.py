@@ -1,4 +1,4 @@
-"""Have a verified change judged by an agent that did not write it, before it counts as done.
+"""Judge verified changes with an agent that did not write them, before they count as done.
 
 The judge reads the request, the diff and the output of the check, in a read-only sandbox. It answers fixed questions and
 quotes a line of the diff for each objection; quotes that the diff does not contain are rejected. It never sees what the

@@ -61,7 +61,8 @@ class JobReport(TypedDict, total=False):
     which ran with their previous versions; `notes` is for a person; `judgement` is another agent's opinion of the change
     (`state`: clean, objects, off or failed; `says`, `agent`, `findings` with quotes); `matrix` has an entry for each pair
     of candidates (`testsOf`, `on`, `passed`, `what`); `comparison` is of functions before and after a refactoring
-    (`functions` with the number of calls, `counterexamples`, `notCompared` with the reasons). Then come the keys of single kinds.
+    (`functions` with the number of calls, `counterexamples`, `notCompared` with the reasons). Then come the keys of single
+    kinds.
     A plan that was carried out also has `diff`, `applied` and `applyError`.
     """
 

@@ -97,7 +97,8 @@ class Wanted(Value, frozen=True, kw_only=True):
     def from_loop(cls, file: str | Path, directory: str, goal: str | None = None, **given: Any) -> Self:
         """Return the loop that a TOML file describes. `goal` and other fields (`given`) replace those of the file.
 
-        The file `example` is the built-in one, never one with this name in the current directory.
+        The file `example` is the built-in one, never one with this name in the current directory. A file cannot say that
+        a change is applied unasked: it may come with a repository, so only `given` can.
 
         Raises:
             InvalidInput: The file cannot be read, or does not describe a loop.
@@ -109,6 +110,11 @@ class Wanted(Value, frozen=True, kw_only=True):
             raise InvalidInput(f"{file} cannot be read: {error.strerror}.", parameter="file") from error
         except (ValueError, msgspec.ValidationError) as error:
             raise InvalidInput(f"{file} does not describe a loop: {error}. `--example` shows one.") from error
+        if loop.apply == "verified":
+            raise InvalidInput(
+                f'{file} says apply = "verified", which a file cannot grant. Leave it out, and use `--apply verified`.',
+                parameter="apply",
+            )
         fields = {name: getattr(loop, name) for name in ("check", "agents", "apply", "budget_usd", "seconds")}
         steps = [{"attempts": loop.attempts, **one.to_json()} for one in loop.steps]
         return cls(

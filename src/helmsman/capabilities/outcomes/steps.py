@@ -140,8 +140,10 @@ class StepRunner:
         work, carried = self._work, CarriedOut()
         for step in self._steps:
             step["status"] = "not_run"
+        work.steps = self._steps
         try:
             for number, step in enumerate(self._steps, 1):
+                step["status"] = "running"
                 work.report_progress(f"{self._agent} is at step {number} of {len(self._steps)}: {step['title']}")
                 turn = await self._begin(number, step, carried.session_id)
                 carried.session_id = turn.session.id
@@ -149,6 +151,8 @@ class StepRunner:
                     break
         except HelmsmanError as error:
             carried.error = error.message
+            for step in self._steps:
+                step["status"] = "failed" if step["status"] == "running" else step["status"]
             carried.session_id = carried.session_id or error.details.get("sessionId")
         if carried.session_id is None:
             return carried
@@ -205,6 +209,7 @@ class StepRunner:
 
     async def _verify(self, number: int, step: StepData, made: Candidate, turn: DoneTurn) -> dict[str, Any]:
         """Run the step's checks on the current state. Files of a check may change only as planned."""
+        step["attempts"] = made.attempts
         planned = {inside(self._root, one["file"]) or "" for each in self._steps for one in each["files"]}
         runner = runner_for(self._work, turn.session, self._folder)
         await self._work.changes.end_commands(runner.worktree)
@@ -216,9 +221,11 @@ class StepRunner:
             output = ""
             for command in self._checks_of(step):
                 results = [await checks.now(command)]
-                if results[0].passed:  # new tests could change what they test
-                    kept = planned | {path for path in new if path in command}
-                    results.append(await checks.after(command, planned=kept))
+                await checks.find_held(command, results[0].reads)
+                kept = planned | {path for path in new if path in command}
+                if results[0].passed and not kept.issuperset(one.path for one in checks.held):
+                    results.append(await checks.after(command, planned=kept))  # new tests could change what they test
+                if results[-1].passed:
                     fail = await tests_still_fail(self._work, checks, command, results[-1])
                     told += fail.against
                 now, shown = results[0], results[-1]
@@ -227,7 +234,6 @@ class StepRunner:
                 told.append(
                     Evidence(ok=shown.passed, what=f"Step {number}: {shown.in_words()}{what}.", detail=shown.tail)
                 )
-                await checks.find_held(command, shown.reads)
                 edited |= {file.path: file for file in await checks.edited(planned=planned)}
         told += [
             Evidence(ok=False, what=f"The check was edited, and the plan does not say so: {file.in_words}.", file=path)

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _LOOK_SECONDS: Final = 1.0
+_SHOWN_OF_STEP: Final = ("title", "status", "attempts", "check")
 
 
 class TurnNotDone(HelmsmanError):
@@ -169,6 +170,8 @@ class Work:
         self._at: defaultdict[str, anyio.Lock] = defaultdict(anyio.Lock)
         self._turns: list[str] = []
         self.side_by_side_count = 1
+        self.steps: Sequence[Mapping[str, Any]] = ()
+        """Steps of a plan or loop that is carried out, shown as progress."""
         """Number of turns that share the remaining budget."""
 
     @property
@@ -197,7 +200,12 @@ class Work:
 
     def report_progress(self, text: str) -> None:
         """Report the current activity."""
-        self.helm.task_writer.update(self.task.id, {"progress": {"text": text}})
+        progress: dict[str, Any] = {"text": text}
+        if self.steps:
+            done = sum(step["status"] == "done" for step in self.steps)
+            shown = [{key: step[key] for key in _SHOWN_OF_STEP} for step in self.steps]
+            progress |= {"done": done, "total": len(self.steps), "unit": "steps", "steps": shown}
+        self.helm.task_writer.update(self.task.id, {"progress": progress})
         self.job.notify()
 
     @property

@@ -54,6 +54,7 @@ function parts({ task, sessions, report, files }, refresh) {
   return [
     h("div", { class: "facts quiet" }, statusPill(taskStatus(task)), agents.mark(task.agent), h("span", { class: "mono" }, task.taskId), shortPath(task.directory ?? ""), timeAgo(task.updatedAt)),
     running(task) ? working(task, refresh) : null,
+    running(task) && task.progress?.steps ? h("section", { dataset: { steps: "" } }, h("h2", {}, "Steps"), h("ol", { class: "evidence" }, task.progress.steps.map(step))) : null,
     sessions.length ? h("p", {}, task.inputRequired ? "One of its sessions waits for an answer: " : "Its sessions: ", sessions.map((id) => [h("a", { href: sessionPlace(id), class: "mono" }, id.slice(-8)), " "])) : null,
     report ? verdict(report) : task.error ? h("p", { class: "outcome bad" }, task.error.message) : null,
     report?.rootCause ? h("section", {}, h("h2", {}, "Root cause"), h("p", {}, report.rootCause.summary), list(report.rootCause.places.map(place))) : null,
@@ -156,12 +157,19 @@ function findings(word, all) {
   );
 }
 
+/** A step of a plan or loop: its state, attempts and check. */
+function step({ title, status, attempts, check, details }) {
+  const tone = { done: "good", failed: "bad" }[status] ?? "";
+  const tries = attempts > 1 ? `, ${attempts} attempts` : "";
+  return h("li", { class: tone, dataset: { step: status } }, h("b", {}, title), ` (${status.replace("_", " ")}${tries}) `, details ?? "", check ? h("code", { class: "mono" }, ` ${check}`) : null);
+}
+
 function steps(report) {
   return h(
     "section",
-    {},
+    { dataset: { steps: "" } },
     h("h2", {}, "Steps"),
-    h("ol", { class: "evidence" }, report.steps.map((step) => h("li", {}, h("b", {}, step.title), ` (${step.status.replace("_", " ")}) `, step.details, step.check ? h("code", { class: "mono" }, ` ${step.check}`) : null))),
+    h("ol", { class: "evidence" }, report.steps.map(step)),
     ...[["Risks", report.risks], ["Open questions", report.openQuestions]].map(([title, all]) => (all?.length ? [h("h3", {}, title), list(all)] : null)),
   );
 }
