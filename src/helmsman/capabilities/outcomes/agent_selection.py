@@ -133,11 +133,14 @@ def by_record(
     seen = {name: records.get(name, AgentRecord()) for name in names}
     has_costs = all(record.costs for record in seen.values())
 
+    shares = {name: record.share(name, is_default=name == default) for name, record in seen.items()}
+    best = max(shares.values())
+
     def rank(name: str) -> tuple[float, ...]:
         record = seen[name]
         cost = fmean(record.costs) if has_costs else 0.0
         return (
-            -round(record.share(name, is_default=name == default) / _STEP),
+            int((best - shares[name]) / _STEP),
             cost,
             name != default,
             fmean(record.seconds or [0.0]),
