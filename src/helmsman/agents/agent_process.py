@@ -707,7 +707,7 @@ async def open_supervised_agent(
 def _not_up(
     greeting: Greeting, error: EngineLost | EngineProtocolError, exit_code: object, stderr: str
 ) -> EngineStartFailed:
-    said = f" It said: {error_line(stderr):.300}" if stderr.strip() else ""
+    said = f" It said: {error_line(stderr).rstrip('.'):.300}." if stderr.strip() else ""
     return EngineStartFailed(
         f"{greeting.title} did not come up: {error.message.partition('. ')[0].rstrip('.')}.{said} {greeting.advice}",
         exit_code=exit_code,

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 import anyio
 import anyio.to_thread
 
+from helmsman.agents.agent_process import error_line
 from helmsman.agents.codex.features import Feature
 from helmsman.agents.environment import launch_environment
 from helmsman.base.caller_context import environment
@@ -126,9 +127,7 @@ async def start_codex(start: Callable[[], Awaitable[StartedT]]) -> StartedT:
 def start_failed(error: HelmsmanError) -> EngineStartFailed:
     """Return the error for the client that needs an engine."""
     stderr = str(error.details.get("stderr") or "")
-    lines = stderr.splitlines()
-    # A panic ends in a backtrace; what went wrong is in the line that says so.
-    said = next((f" It said: {line}" for line in [*(line for line in lines if "rror" in line[:12]), *lines[-1:]]), "")
+    said = f" It said: {error_line(stderr).rstrip('.')}." if stderr.strip() else ""
     return EngineStartFailed(
         f"Codex did not come up: {error.message.partition('. ')[0]}.{said} Run `helmsman doctor` to find out why.",
         exit_code=error.details.get("exit_code"),
