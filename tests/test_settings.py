@@ -248,6 +248,7 @@ def test_a_project_cannot_choose_what_runs_or_where_state_is_kept(place: Place, 
 
 
 ONLY_YOURS = {
+    "channel",
     "oauth",
     "otel",
     "snapshots",

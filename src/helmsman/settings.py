@@ -256,6 +256,7 @@ class Settings(SecretValue, frozen=True, kw_only=True):
     detach: bool
     expose_primitives: bool
     require_confirmation: bool = False
+    channel: bool = False
     oauth: bool = False
     otel: bool = False
     claude_path: Path | None = None
@@ -709,6 +710,13 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
         "variables with secrets that agents in Codex's sandbox get, separated by commas, such as GH_TOKEN or NPM_* (in the "
         "file: a list)",
         variable_names,
+        only_yours,
+    ),
+    "channel": _Setting(
+        "HELMSMAN_CHANNEL",
+        False,
+        "finished turns and open questions are pushed into the Claude Code session that started them (a preview of it)",
+        switch,
         only_yours,
     ),
     "oauth": _Setting(

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
 
     from helmsman.capabilities.service import AgentService
+    from helmsman.mcp.channel import Channel
     from helmsman.model.questions import Question
     from helmsman.service import HelmsmanService
     from helmsman.sessions.session import Session
@@ -78,8 +79,9 @@ class FormHandler:
 class Elicitor:
     """Records which questions the user was shown, so that no question is asked twice."""
 
-    def __init__(self, helm: HelmsmanService) -> None:
+    def __init__(self, helm: HelmsmanService, channel: Channel | None = None) -> None:
         self._helm = helm
+        self.channel: Final = channel
         self._shown: set[str] = set()
         self._connection = secrets.token_hex(8)
         self._handed_out: dict[str, Callable[[], None]] = {}
@@ -152,6 +154,8 @@ class Elicitor:
         numbered = current_call.get()
         if numbered is None:
             raise MCPError(types.METHOD_NOT_FOUND, "Method not found")
+        if self.channel is not None:
+            self.channel.meet(context, self.client(context))
         can_ask = self.handler(context) is not None
         for session_id in await numbered.calls.sessions_of(numbered.id.client) if can_ask else ():
             host, _ = self._helm.hosts.split(session_id)

@@ -7,17 +7,22 @@ import logging
 from typing import Any, Final
 
 from mcp_types import (
+    CLIENT_INFO_META_KEY,
     INVALID_REQUEST,
+    METHOD_NOT_FOUND,
     PARSE_ERROR,
     ErrorData,
     JSONRPCError,
     JSONRPCMessage,
     JSONRPCNotification,
+    JSONRPCRequest,
     jsonrpc_message_adapter,
 )
 
 log = logging.getLogger(__name__)
 
+CLAUDE_CODE: Final = "claude-code"
+"""Name by which Claude Code introduces itself."""
 _ID: Final = '"id"'
 _ANSWER_KEYS: Final = frozenset({"result", "error"})
 
@@ -30,12 +35,13 @@ class NoMessage(Exception):
         self.answer = answer
 
 
-def parse_message(line: bytes) -> JSONRPCMessage:
+def parse_message(line: bytes, *, has_channel: bool = False) -> JSONRPCMessage:
     """Parse the message in a line.
 
     Raises:
         NoMessage: It is not a message. A blank line and a malformed response get no error: an error with the id of a
-            response would look like the reply to a request of the client.
+            response would look like the reply to a request of the client. With a channel, Claude Code's probe for the
+            protocol of 2026-07-28 is refused too: that protocol has no channels, and the first request decides.
     """
     text = line.decode("utf-8", "replace")
     if not text.strip():
@@ -45,10 +51,18 @@ def parse_message(line: bytes) -> JSONRPCMessage:
     except Exception as error:
         log.info("a client sent a line that is no message of JSON-RPC: %s", type(error).__name__)
         raise NoMessage(_error_for(text)) from error
+    if has_channel and isinstance(message, JSONRPCRequest) and _is_probe_of_claude(message):
+        raise NoMessage(_error(message.id, METHOD_NOT_FOUND, "Method not found"))
     # The SDK takes a request with an invalid id for a notification, which it would never answer.
     if isinstance(message, JSONRPCNotification) and _ID in text and "id" in json.loads(text):
         raise NoMessage(_error(None, INVALID_REQUEST, "The id of a request is a text or a whole number."))
     return message
+
+
+def _is_probe_of_claude(request: JSONRPCRequest) -> bool:
+    meta = (request.params or {}).get("_meta")
+    client = meta.get(CLIENT_INFO_META_KEY) if isinstance(meta, dict) else None
+    return request.method == "server/discover" and isinstance(client, dict) and client.get("name") == CLAUDE_CODE
 
 
 def _error_for(text: str) -> JSONRPCError | None:

@@ -227,6 +227,7 @@ class PipeConnection:
                 take=lambda: lines.take(request_id),
                 rest=lambda: lines.rest(request_id),
             ),
+            has_channel=server.has_channel,
         )
         writer = _Writer(self._connection, lines, forms, reader)
         options = server.create_initialization_options()
@@ -425,7 +426,10 @@ class _Reader(SdkStream):
         lines: _Lines,
         forms: _Forms,
         numbered: Callable[[int, str | int], NumberedCall],
+        *,
+        has_channel: bool,
     ) -> None:
+        self._has_channel = has_channel
         self._connection = connection
         self._lines = lines
         self._forms = forms
@@ -478,7 +482,7 @@ class _Reader(SdkStream):
         if kind == b"K":
             line, _, answer = line.rpartition(b"\t")
         try:
-            message = parse_message(line)
+            message = parse_message(line, has_channel=self._has_channel)
         except NoMessage as wrong:
             self._answer(seq, wrong.answer)
             return None

@@ -13,6 +13,7 @@ from mcp_types import PaginatedRequestParams, RequestParams
 from helmsman._version import __version__
 from helmsman.base.concurrency import background_tasks
 from helmsman.mcp.apps import EXTENSION as APPS
+from helmsman.mcp.channel import CAPABILITY, INSTRUCTIONS, Channel
 from helmsman.mcp.current_call import ATTACH
 from helmsman.mcp.elicitation import Elicitor
 from helmsman.mcp.prompts import Prompts
@@ -120,7 +121,7 @@ def _identity(settings: Settings) -> dict[str, Any]:
     told, description = "", _HELMSMAN["description"]
     voice = FOR_CODEX if "sessions" in toolsets else FOR_ANY
     if not {"sessions", "agents"}.isdisjoint(toolsets):
-        told = voice.render(_LOOP)
+        told = voice.render(_LOOP + (INSTRUCTIONS if settings.channel else ""))
     elif "router" in toolsets:
         told, description = _PLAIN_WORDS, "Steer OpenAI Codex, and other coding agents, in plain words."
     elif "capabilities" in toolsets:
@@ -133,8 +134,10 @@ def _identity(settings: Settings) -> dict[str, Any]:
     return _HELMSMAN | {"description": description, "instructions": told or None}
 
 
-class _Server(Server[None]):
+class HelmsmanServer(Server[None]):
     """Server that announces to clients of every transport that its list of tools may change."""
+
+    has_channel = False
 
     def create_initialization_options(
         self,
@@ -143,12 +146,21 @@ class _Server(Server[None]):
         extensions: dict[str, dict[str, Any]] | None = None,
     ) -> InitializationOptions:
         changes = notification_options or NotificationOptions(tools_changed=True)
+        experimental_capabilities = experimental_capabilities or ({CAPABILITY: {}} if self.has_channel else None)
         return super().create_initialization_options(changes, experimental_capabilities, extensions)
 
 
-def build_server(helm: HelmsmanService) -> Server[None]:
+def _channel_of(helm: HelmsmanService) -> Channel | None:
+    """Return the channel of a server, if the user wants one and there are tools to look with."""
+    if not helm.settings.channel or {"sessions", "agents"}.isdisjoint(helm.settings.tools):
+        return None
+    return Channel(helm, "codex" if "sessions" in helm.settings.tools else "agent")
+
+
+def build_server(helm: HelmsmanService) -> HelmsmanServer:
     """Build a server with the tools that the settings of `helm` enable."""
-    elicitor = Elicitor(helm)
+    channel = _channel_of(helm)
+    elicitor = Elicitor(helm, channel)
     bus = InMemorySubscriptionBus()
     toolbox = Toolbox(helm, elicitor, offered_tools(helm), bus)
     tasks = TaskMethods(helm, elicitor)
@@ -159,12 +171,14 @@ def build_server(helm: HelmsmanService) -> Server[None]:
     async def lifespan(_server: Server[None]) -> AsyncIterator[None]:
         async with background_tasks() as background:
             background.start_soon(resources.run)
+            if channel is not None:
+                background.start_soon(channel.run)
             try:
                 yield
             finally:
                 elicitor.close()
 
-    server = _Server(
+    server = HelmsmanServer(
         **_identity(helm.settings),
         version=__version__,
         get_tool_input_schema=toolbox.input_schema,
@@ -182,6 +196,7 @@ def build_server(helm: HelmsmanService) -> Server[None]:
         on_completion=prompts.complete,
         lifespan=lifespan,
     )
+    server.has_channel = channel is not None
     server.extensions[EXTENSION] = {}
     server.add_request_handler("tasks/get", GetTaskParams, tasks.get)
     server.add_request_handler("tasks/update", UpdateTaskParams, tasks.update)

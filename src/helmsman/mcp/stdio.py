@@ -43,26 +43,26 @@ _LAST_WORDS_SECONDS: Final = 2.0
 async def serve_stdio(helm: HelmsmanService) -> None:
     """Serve one client, until it closes its pipe."""
     server = build_server(helm)
-    async with _streams() as (reader, writer):
+    async with _streams(has_channel=server.has_channel) as (reader, writer):
         await server.run(reader, writer, server.create_initialization_options())
 
 
-def _streams() -> AbstractAsyncContextManager[tuple[Any, Any]]:
+def _streams(*, has_channel: bool) -> AbstractAsyncContextManager[tuple[Any, Any]]:
     """Return standard input and output as the SDK expects them, for the length of a block."""
     if sys.platform == "win32":  # pipes cannot be polled there, and servers are not ended by signals
         from mcp.server.stdio import stdio_server
 
         return stdio_server()
-    return _pipes()
+    return _pipes(has_channel=has_channel)
 
 
 @asynccontextmanager
-async def _pipes() -> AsyncIterator[tuple[_Incoming, _Outgoing]]:
+async def _pipes(*, has_channel: bool) -> AsyncIterator[tuple[_Incoming, _Outgoing]]:
     with _standard_input() as stdin, _standard_output() as stdout, anyio.CancelScope() as serving:
         outgoing = _Outgoing(stdout, on_gone=serving.cancel)
         async with background_tasks() as tasks:
             tasks.start_soon(outgoing.write)
-            yield _Incoming(stdin, outgoing), outgoing
+            yield _Incoming(stdin, outgoing, has_channel=has_channel), outgoing
             with anyio.move_on_after(_LAST_WORDS_SECONDS):
                 await outgoing.written()
 
@@ -183,7 +183,8 @@ class _Outgoing(SdkStream):
 class _Incoming(SdkStream):
     """Messages from a descriptor. An invalid line is answered with an error."""
 
-    def __init__(self, descriptor: int, outgoing: _Outgoing) -> None:
+    def __init__(self, descriptor: int, outgoing: _Outgoing, *, has_channel: bool) -> None:
+        self._has_channel = has_channel
         self._descriptor = descriptor
         self._outgoing = outgoing
         self._messages = self._read_messages()
@@ -214,7 +215,7 @@ class _Incoming(SdkStream):
     def _parsed(self, line: bytes) -> SessionMessage | None:
         """Return the message in a line; None for a line that the SDK does not see, which is answered here."""
         try:
-            message = parse_message(line)
+            message = parse_message(line, has_channel=self._has_channel)
         except NoMessage as wrong:
             if wrong.answer is not None:
                 self._outgoing.put(wrong.answer)

@@ -278,6 +278,8 @@ class Toolbox:
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name}. Use one of {', '.join(names)}.")
         try:
             client = self._elicitor.client(context)
+            if self._elicitor.channel is not None:
+                self._elicitor.channel.meet(context, client)
             with current().on_behalf_of(client).entered():
                 outcome = await self._called_by(tool, ClientCall(self._helm, self._elicitor, context, params))
             return outcome if params.name == tool.name else _by_old_name(outcome, params.name, tool.name)

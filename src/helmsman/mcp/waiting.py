@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -196,11 +196,13 @@ class ClientCall(CallContext, frozen=True):
     async def wait(
         self, sessions: Sequence[Session], *, seconds: float, until: Literal["attention", "change", "all"] = "attention"
     ) -> Deferred | None:
-        if len(sessions) > 1:
-            await _wait_for_sessions(self, sessions, seconds=seconds, until=until)
-            return None
-        until_one = "attention" if until == "all" else until
-        instead = await wait_for_session(self, sessions[0], seconds=seconds, until=until_one)
+        channel = self.elicitor.channel
+        with channel.quiet(session.id for session in sessions) if channel is not None else nullcontext():
+            if len(sessions) > 1:
+                await _wait_for_sessions(self, sessions, seconds=seconds, until=until)
+                return None
+            until_one = "attention" if until == "all" else until
+            instead = await wait_for_session(self, sessions[0], seconds=seconds, until=until_one)
         return None if instead is None else Deferred(instead)
 
     async def wait_for_job(self, task: Task, *, seconds: float) -> Deferred | None:
