@@ -8,14 +8,15 @@ from pathlib import Path
 import anyio
 import pytest
 
+from helmsman.base.structs import replace
 from helmsman.capabilities.repository_commands import CommandAllowance, consent_of, run_command
-from helmsman.capabilities.worktree_setup import setup_command
 from helmsman.errors import EngineStartFailed, InvalidSetting
 from helmsman.git import tree_changes
 from helmsman.git.worktree import set_up_of
 from helmsman.model.events import CommandExecution
 from helmsman.service import HelmsmanService
-from helmsman.settings import Settings
+from helmsman.settings import ConfigFile, Settings, read_toml
+from helmsman.steering.worktree_settings import WorktreeTable, repository_table
 from helmsman.testing import CodexHome, ScriptedModel, run, say
 from helmsman.testing.repository import git
 
@@ -129,9 +130,48 @@ async def test_a_command_that_cannot_be_started_fails_as_any_other_does(settings
 
 
 def test_a_file_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
-    assert setup_command(tmp_path) is None
-    (tmp_path / "helmsman.toml").write_text("[worktree]\nsetup = 3\n", encoding="utf-8")
-    with pytest.raises(InvalidSetting, match="worktree"):
-        setup_command(tmp_path)
+    assert repository_table(tmp_path) == WorktreeTable()
+    for line in ("setup = 3", "other = 'x'", "env = 3", "env = {'A=B' = 'x'}", "env = {A = 3}"):
+        (tmp_path / "helmsman.toml").write_text(f"[worktree]\n{line}\n", encoding="utf-8")
+        with pytest.raises(InvalidSetting, match="worktree"):
+            repository_table(tmp_path)
     (tmp_path / "helmsman.toml").write_text('[worktree]\nsetup = " make deps "\n', encoding="utf-8")
-    assert setup_command(tmp_path) == "make deps"
+    assert repository_table(tmp_path) == WorktreeTable(setup="make deps")
+
+
+async def test_a_worktree_has_its_port_its_variables_and_a_tear_down_that_was_agreed_on(
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, tmp_path: Path
+) -> None:
+    down = "echo $HELMSMAN_PORT > down; touch ../outside || echo held"
+    table = f"[worktree]\nsetup = 'echo $APP > up'\nteardown = {down!r}\n[worktree.env]\nTRAP = 'x'\n"
+    (git_repo / "helmsman.toml").write_text(table, encoding="utf-8")
+    (git_repo / ".gitignore").write_text("up\ndown\n", encoding="utf-8")
+    git(git_repo, "add", ".")
+    git(git_repo, "commit", "--quiet", "--message=Set-up")
+    own = tmp_path / "own.toml"
+    own.write_text("[worktree.env]\nAPP = 'http://127.0.0.1:{port}/{name}'\n", encoding="utf-8")
+    mine = replace(settings, files=(ConfigFile(path=own, content=read_toml(own), trusted=True),))
+    model.on("look", run('echo "$HELMSMAN_PORT $APP [$TRAP] $PATH"; echo new > made.txt'), say("done"))
+    async with HelmsmanService(mine, env=codex_home.env) as helm:
+        session = await helm.start("look", cwd=git_repo, worktree=True, sandbox="workspace-write")
+        for command in (down, "echo $APP > up"):
+            await until(lambda: bool(session.questions))
+            assert session.questions[0].details["command"] == command
+            await session.respond(session.questions[0].id, "approve")
+        assert await session.wait(until="end", timeout=SECONDS)
+        tree = session.worktree
+        assert tree is not None
+        address = f"http://127.0.0.1:{tree.port}/{tree.name}"
+        (ran,) = (item for item in session.items if isinstance(item, CommandExecution))
+        assert (ran.output or "").startswith(
+            f"{tree.port} {address} [] /"
+        )  # the repository's variables are not trusted
+        assert (tree.path / "up").read_text(encoding="utf-8") == f"{address}\n"
+        assert not (tree.path / "down").exists()
+        (git_repo / "helmsman.toml").write_text("[worktree]\nteardown = 'touch trap'\n", encoding="utf-8")
+        applied = await helm.extras.changes.apply(session.id, allow_dirty=True)
+        assert applied.notes[0].startswith(f"The worktree was torn down ({down})")  # as it was approved
+        assert (tree.path / "down").read_text(encoding="utf-8") == f"{tree.port}\n"
+        assert not (tree.path.parent / "outside").exists()
+        gone = await helm.extras.changes.discard(session.id)
+        assert len(gone.notes) == 1

@@ -22,11 +22,13 @@ OTHER_VARIABLES = {
     "HELMSMAN_CODEX_CACHE",
     "HELMSMAN_CODEX_REMOTE_TOKEN",
     "HELMSMAN_E2E",
+    "HELMSMAN_PORT",
     "HELMSMAN_TEST_CHROMIUM",
     "HELMSMAN_TEST_CODEX",
     "HELMSMAN_TOKEN",
 }
-"""Variables that are no settings: of the tests, one that only the environment has, and one that an example makes up."""
+"""Variables that are no settings: of the tests, that of a worktree, one that only the environment has, and one that an
+example makes up."""
 
 
 @every_page

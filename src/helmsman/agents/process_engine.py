@@ -21,7 +21,7 @@ import re
 import uuid
 from abc import ABC, abstractmethod
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -145,6 +145,10 @@ class LaunchConfig:
     env: Mapping[str, str]
     state_dir: Path
     sandbox: Callable[[], Awaitable[Sandbox]]
+
+    def within(self, options: SessionOptions) -> LaunchConfig:
+        """Return the configuration with the variables of a session's worktree."""
+        return replace(self, env={**self.env, **options.environment})
 
 
 def require_config(config: LaunchConfig | None) -> LaunchConfig:
@@ -756,7 +760,7 @@ class ProcessEngine(RoutedEngine):
         """Return whether the process of a session can continue under these options."""
         if self.config is None:  # the best guess without a launch configuration
             return self.dialect.fits(session, options, turn)
-        make = partial(self.dialect.fingerprint, self.config, session, options, turn)
+        make = partial(self.dialect.fingerprint, self.config.within(options), session, options, turn)
         return session.launch == await anyio.to_thread.run_sync(make)
 
     async def _start(self, session: AgentSession, options: SessionOptions, turn: TurnInput | None) -> None:
@@ -767,7 +771,7 @@ class ProcessEngine(RoutedEngine):
             EngineStartFailed: It does not come up.
         """
         self._check()
-        config = require_config(self.config)
+        config = require_config(self.config).within(options)
         if session.directory is None:
             raise InvalidInput(f"It is not known where session {session.id} worked. Name a working directory.")
         if not await anyio.to_thread.run_sync(session.directory.is_dir):

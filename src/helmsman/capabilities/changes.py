@@ -18,6 +18,7 @@ import anyio.to_thread
 from helmsman.agents.supervisor.records import end_left
 from helmsman.base.files import is_inside, refuse_outside
 from helmsman.base.structs import Value, replace
+from helmsman.capabilities.worktree_setup import tear_down
 from helmsman.errors import (
     InvalidInput,
     OutcomeUnknown,
@@ -92,7 +93,7 @@ class SessionDiff(Value, frozen=True, kw_only=True):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppliedSession:
     """Changes applied from a session's worktrees to their repositories. `three-way`: merged, because a repository has
-    changed. `others` are the further repositories of the session.
+    changed. `others` are the further repositories of the session, `notes` remarks on the tear-down.
 
     `digest` and `stat` are of the applied diff, `ended` lists commands that were still running in the worktree.
     """
@@ -105,6 +106,7 @@ class AppliedSession:
     stat: str
     ended: tuple[str, ...]
     others: tuple[Path, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -241,7 +243,8 @@ class Changes:
             lambda: tree_changes.apply(tree, allow_dirty=allow_dirty, check=check, only=only)
         )
         others = tuple(one.repository for one in tree.others)
-        return AppliedSession.of(session_id, tree.repository, applied, ended, others)
+        done = AppliedSession.of(session_id, tree.repository, applied, ended, others)
+        return replace(done, notes=await tear_down(self._helm, tree))
 
     async def discard_part(self, session_id: str, only: Selection, *, digest: str) -> tuple[FileStat, ...]:
         """Take some changes back in a session's worktree. Return the files that differ.
@@ -302,10 +305,11 @@ class Changes:
         if losing is not None and await anyio.to_thread.run_sync(tree_changes.unsaved, tree) != losing:
             raise InvalidInput(f"There is other work in {tree.path} than was shown. Nothing was dropped; look again.")
         session = self._helm.sessions.get(session_id)
+        notes = await tear_down(self._helm, tree)
         discarded = await anyio.to_thread.run_sync(_discard, tree)
         if session is not None:
             session.apply(WorktreeAssigned(session_id=session.id))
-        return discarded
+        return replace(discarded, notes=notes)
 
     async def end_commands(self, tree: Worktree) -> tuple[str, ...]:
         """End what the sessions in a worktree have left running; in words, what that was. All of them are idle."""
@@ -365,6 +369,8 @@ class Changes:
             WorktreeError: One cannot be removed.
         """
         await self._end_left({one.worktree.session_id for one in found if one.worktree.session_id is not None})
+        for one in found:
+            await tear_down(self._helm, one.worktree)
         return await anyio.to_thread.run_sync(_prune, found)
 
     def _trees(self) -> tuple[Worktree, ...]:

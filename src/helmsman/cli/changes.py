@@ -321,6 +321,8 @@ def _print(applied: dict[str, Any]) -> None:
     files = counted(len(applied["files"]), "file")
     places = ", ".join(map(one_line, (applied["repository"], *applied.get("others", ()))))
     echo(f"{files} brought into {places}{merged}.", err=True)
+    for note in applied.get("notes", ()):
+        echo(visible(note), err=True)
     for file in applied["files"]:
         echo(one_line(file["path"]))
 
@@ -393,6 +395,7 @@ def show_discarded(gone: tuple[Discarded, ...], *, as_json: bool) -> None:
                 "sessionId": one.worktree.session_id,
                 "repository": str(one.worktree.repository),
                 "commits": list(one.commits),
+                "notes": list(one.notes),
                 "files": [fields_as_dict(file) for file in one.files],
             }
             for one in gone
@@ -401,6 +404,8 @@ def show_discarded(gone: tuple[Discarded, ...], *, as_json: bool) -> None:
         return
     for one in gone:
         echo(f"Dropped {named(one.worktree.path)}" + (", its branch stays" if one.branch_kept else ""), err=True)
+        for note in one.notes:
+            echo(visible(note), err=True)
         _show_lost(one.commits, one.files, err=False)
 
 

@@ -153,7 +153,8 @@ def _observe(hub: Hub, shared: Shared) -> None:
     from helmsman.hub.telemetry import Telemetry
 
     try:
-        telemetry = Telemetry.by_environment()
+        sessions = shared.session_registry.by_id
+        telemetry = Telemetry.by_environment(lambda: sum(len(one.queue) for one in list(sessions.values())))
     except InvalidSetting as error:
         log.warning("%s", error)
         return

@@ -63,13 +63,14 @@ _PORT_SECONDS: Final = 10
 class Discarded(Value, frozen=True, kw_only=True):
     """Contents of a discarded worktree: commits that no other branch has, and all changed files.
 
-    `branch_kept`: the branch was kept because it is checked out elsewhere.
+    `branch_kept`: the branch was kept because it is checked out elsewhere. `notes` are remarks on the tear-down.
     """
 
     worktree: Worktree
     commits: tuple[str, ...]
     files: tuple[FileStat, ...]
     branch_kept: bool
+    notes: tuple[str, ...] = ()
 
 
 class Leftover(Value, frozen=True, kw_only=True):

@@ -100,6 +100,7 @@ async def prometheus_text(helm: HelmsmanService, spent: UsageReport) -> str:
     families: Iterable[tuple[str, str, str, _Samples]] = (
         ("info", "gauge", "Version of Helmsman.", [({"version": __version__}, 1)]),
         ("turns_running", "gauge", "Turns under way.", [({}, sum(one.state.is_running for one in sessions))]),
+        ("turns_queued", "gauge", "Messages that wait.", [({}, sum(len(one.queue) for one in sessions))]),
         ("turns_max", "gauge", "Turns that may run at once.", [({}, helm.settings.max_sessions)]),
         ("questions_open", "gauge", "Questions that wait.", [({}, sum(len(one.state.questions) for one in sessions))]),
         ("turns_total", "counter", "Turns.", [({"agent": by}, one.turns) for by, one in by_agent.items()]),

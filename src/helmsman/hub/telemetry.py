@@ -1,29 +1,35 @@
-"""Traces and metrics of all sessions by OpenTelemetry, in the names of its conventions for generative AI.
+"""Traces, metrics and logs of all sessions by OpenTelemetry, in the names of its conventions for generative AI.
 
 A turn is a span `invoke_agent`, its commands and tool calls are spans below it, and so are its questions. A turn that a call
-with a `traceparent` has started belongs to that trace. Nothing that was said or done is part of them: no prompt, no command,
-no path. Where they go, the standard variables say (`OTEL_EXPORTER_OTLP_ENDPOINT`, …).
+with a `traceparent` has started belongs to that trace, and one of a job to the job's (`capabilities.outcomes.jobs`). Nothing
+that was said or done is part of them: no prompt, no command, no path; of the hub's log only the words of its own code. The
+user may ask for prompts, results and whole log lines (`CONTENT`). Where they go, the standard variables say
+(`OTEL_EXPORTER_OTLP_ENDPOINT`, …).
 """
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 from dataclasses import dataclass, field
 from threading import Thread
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Self
 
 from opentelemetry import trace
-from opentelemetry.metrics import NoOpMeterProvider
+from opentelemetry.metrics import NoOpMeterProvider, Observation
 from opentelemetry.trace import SpanKind, Status, StatusCode
 
 from helmsman._version import __version__
+from helmsman.base.redaction import redact
 from helmsman.errors import InvalidSetting
 from helmsman.model import events
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from opentelemetry._logs import LoggerProvider
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.sdk.trace import ReadableSpan
     from opentelemetry.trace import Span, TracerProvider
@@ -38,6 +44,9 @@ _PROVIDERS: Final = {"codex": "openai", "claude": "anthropic", "gemini": "gcp.ge
 _TOKENS: Final = "gen_ai.client.token.usage"
 _DURATION: Final = "gen_ai.client.operation.duration"
 _FLUSH_SECONDS: Final = 2.0
+CONTENT: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+"""Variable of the conventions that asks for what was said."""
+_SEVERITIES: Final = ((logging.ERROR, "ERROR", 17), (logging.WARNING, "WARN", 13), (logging.INFO, "INFO", 9))
 
 
 def tool_of(item: Item) -> str | None:
@@ -71,7 +80,14 @@ class _Turn:
 class Telemetry:
     """Listens to the events of all sessions, and makes spans and metrics of them."""
 
-    def __init__(self, tracers: TracerProvider, meters: MeterProvider | None = None) -> None:
+    def __init__(
+        self,
+        tracers: TracerProvider,
+        meters: MeterProvider | None = None,
+        *,
+        queued: Callable[[], int] = lambda: 0,
+        with_content: bool = False,
+    ) -> None:
         self._tracer = tracers.get_tracer(_NAME, __version__)
         meter = (meters or NoOpMeterProvider()).get_meter(_NAME, __version__)
         self._turns: dict[str, _Turn] = {}
@@ -80,19 +96,28 @@ class Telemetry:
         self._cost = meter.create_counter("helmsman.cost", "USD", "What agents say that their turns have cost")
         self._waits = meter.create_histogram("helmsman.question.wait", "s", "Time until a question was answered")
         self._running = meter.create_up_down_counter("helmsman.turns.running", "{turn}", "Turns under way")
+        meter.create_observable_gauge(
+            "helmsman.turns.queued", [lambda _: [Observation(queued())]], "{turn}", "Messages that wait for their turn"
+        )
+        self._with_content = with_content
         self.close: Callable[[], None] = lambda: None
         """Send what was not sent yet. Blocks for a bounded time."""
 
     @classmethod
-    def by_environment(cls) -> Self:
-        """Return telemetry that is sent where the standard variables say. MCP calls become spans too.
+    def by_environment(cls, queued: Callable[[], int] = lambda: 0) -> Self:
+        """Return telemetry that is sent where the standard variables say. MCP calls become spans too, and lines of the
+        log are sent. `queued` counts waiting messages.
 
         Raises:
             InvalidSetting: The extra `otel` is not installed, or a variable is invalid.
         """
         try:
+            # The underscores say that the interface for logs may still change. There is no other.
+            from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
             from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+            from opentelemetry.sdk._logs import LoggerProvider as SdkLoggerProvider
+            from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
             from opentelemetry.sdk.metrics import MeterProvider as SdkMeterProvider
             from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
             from opentelemetry.sdk.resources import Resource
@@ -108,18 +133,22 @@ class Telemetry:
                 super().on_end(_without_words(span))
 
         resource = Resource.create({"service.name": _NAME, "service.version": __version__})
-        tracers = SdkTracerProvider(resource=resource)
+        with_content = os.environ.get(CONTENT, "").casefold() == "true"
+        tracers, lines = SdkTracerProvider(resource=resource), SdkLoggerProvider(resource)
         try:
             tracers.add_span_processor(Spans(OTLPSpanExporter()))
             meters = SdkMeterProvider([PeriodicExportingMetricReader(OTLPMetricExporter())], resource)
+            lines.add_log_record_processor(BatchLogRecordProcessor(OTLPLogExporter()))
         except ValueError as error:
             raise InvalidSetting(f"A variable OTEL_… is invalid, so no telemetry is sent: {error}") from None
         trace.set_tracer_provider(tracers)  # the MCP SDK makes spans of calls with it, and reads `traceparent`
-        made = cls(tracers, meters)
+        made = cls(tracers, meters, queued=queued, with_content=with_content)
+        logging.getLogger(_NAME).addHandler(_LogLines(lines, with_content=with_content))
 
         def flush() -> None:
             tracers.force_flush()
             meters.force_flush()
+            lines.force_flush()
 
         def close() -> None:
             flushing = Thread(target=flush, daemon=True)  # the SDK ignores time limits if the receiver does not answer
@@ -141,6 +170,8 @@ class Telemetry:
         match event:
             case events.TurnRequested() | events.TurnStarted() if turn is None:
                 self._begin(session)
+                if self._with_content and isinstance(event, events.TurnRequested):
+                    self._add_words(session, "gen_ai.input.messages", "user", event.text)
             case events.ItemStarted(item=item) if turn is not None:
                 self._begin_tool(turn, item)
             case events.ItemEnded(item=item) if turn is not None:
@@ -186,7 +217,15 @@ class Telemetry:
         context = trace.set_span_in_context(turn.span)
         turn.tools[item.id] = self._tracer.start_span(f"execute_tool {name}", context, attributes=about)
 
+    def _add_words(self, session: Session, name: str, role: str, text: str | None) -> None:
+        """Add what was said to the span of a turn, without secrets."""
+        if text:
+            message = {"role": role, "parts": [{"type": "text", "content": redact(text)}]}
+            self._turns[session.id].span.set_attribute(name, json.dumps([message]))
+
     def _end(self, session: Session, turn: _Turn, failure: str | None) -> None:
+        if self._with_content:
+            self._add_words(session, "gen_ai.output.messages", "assistant", session.result)
         for span in (*turn.tools.values(), *(span for span, _ in turn.questions.values())):
             span.end()
         about, now, before = _about(session), session.usage, turn.before
@@ -206,6 +245,32 @@ class Telemetry:
         self._duration.record(monotonic() - turn.began, about | ({} if failure is None else {"error.type": failure}))
         self._running.add(-1, about)
         del self._turns[session.id]
+
+
+class _LogLines(logging.Handler):
+    """Sends lines of the log: without content, the words of the code alone, and not the values in them."""
+
+    def __init__(self, provider: LoggerProvider, *, with_content: bool) -> None:
+        super().__init__(logging.INFO)
+        self._logger = provider.get_logger(_NAME, __version__)
+        self._with_content = with_content
+
+    def emit(self, record: logging.LogRecord) -> None:
+        from opentelemetry._logs import LogRecord, SeverityNumber  # of the extra, as is the provider
+
+        _, name, number = next((one for one in _SEVERITIES if record.levelno >= one[0]), _SEVERITIES[-1])
+        about = {"code.namespace": record.name}
+        if record.exc_info and record.exc_info[0] is not None:
+            about["exception.type"] = record.exc_info[0].__qualname__
+        self._logger.emit(
+            LogRecord(
+                timestamp=int(record.created * 1e9),
+                severity_text=name,
+                severity_number=SeverityNumber(number),
+                body=redact(record.getMessage()) if self._with_content else str(record.msg),
+                attributes=about,
+            )
+        )
 
 
 def _without_words(span: ReadableSpan) -> ReadableSpan:

@@ -89,7 +89,7 @@ _POLICY_KEYS: Final = ("sandbox_mode", "approval_policy", "default_permissions",
 """Keys of a session's policy in Codex's configuration. Codex ignores unknown keys."""
 
 
-_CHOSEN: Final = frozenset({"agent", "cwd", "asks", "writes", "writable_roots", "unenforced", "tools"})
+_CHOSEN: Final = frozenset({"agent", "cwd", "asks", "writes", "writable_roots", "unenforced", "tools", "environment"})
 _STAYS: Final = tuple(name for name in SessionOptions.__struct_fields__ if name not in _CHOSEN)
 """Options that stay when others change. The policy stays too (`changed_options`)."""
 _AS_GIVEN: Final = frozenset(StartOptions.__annotations__).intersection(SessionOptions.__struct_fields__)

@@ -99,7 +99,7 @@ class SessionOptions(Value, frozen=True, kw_only=True):
     """Options of a session. A value that is None (or empty) is not sent: the agent's own configuration decides.
 
     `agent` runs the session for its whole life. `tools` are functions of the program that starts it. `unenforced`
-    accepts an agent without a sandbox, so nothing enforces its write access.
+    accepts an agent without a sandbox, so nothing enforces its write access. `environment` are variables of its worktree.
     """
 
     agent: str = DEFAULT_AGENT
@@ -116,6 +116,7 @@ class SessionOptions(Value, frozen=True, kw_only=True):
     trust_repository: bool = False
     unenforced: bool = False
     tools: tuple[ToolDefinition, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 ContentT = TypeVar("ContentT")

@@ -59,6 +59,7 @@ class ApplyOutput(Output):
     stat: str
     others: list[str] | None = Field(None, description="Further repositories of the session.")
     ended: list[str] | None = Field(None, description="Commands that were still running there.")
+    notes: list[str] | None = None
 
 
 class DiscardOutput(Output):
@@ -67,6 +68,7 @@ class DiscardOutput(Output):
     commits: list[str] = Field(description="They were nowhere else, and are gone.")
     files: list[ChangedFile]
     branch_kept: str | None = Field(None, description="If it is checked out elsewhere.")
+    notes: list[str] | None = None
 
 
 def _named(files: list[ChangedFile]) -> str:
@@ -105,7 +107,8 @@ async def diff(call: OperationCall, args: DiffInput) -> DiffOutput:
 def _apply_in_words(output: ApplyOutput) -> str:
     ended = f" Still running there, and ended first: {'; '.join(output.ended)}." if output.ended else ""
     places = listed((output.repository, *(output.others or ())), len(output.others or ()) + 1)
-    return f"Brought into {places} ({output.how}): {_named(output.files)}.{ended}"
+    notes = "".join(f" {note}" for note in output.notes or ())
+    return f"Brought into {places} ({output.how}): {_named(output.files)}.{ended}{notes}"
 
 
 @operation("{tool}_apply", "Bring a session's changes into the main tree", MOVES_CHANGES, _apply_in_words)
@@ -122,7 +125,8 @@ async def apply(call: OperationCall, args: ApplyInput) -> ApplyOutput:
 
 def _discard_in_words(output: DiscardOutput) -> str:
     kept = f" The branch {output.branch_kept} is checked out elsewhere and stays." if output.branch_kept else ""
-    return f"Dropped {output.worktree}, and with it what was changed there: {_named(output.files)}.{kept}"
+    notes = "".join(f" {note}" for note in output.notes or ())
+    return f"Dropped {output.worktree}, and with it what was changed there: {_named(output.files)}.{kept}{notes}"
 
 
 @operation("{tool}_discard", "Drop a session's worktree", MOVES_CHANGES, _discard_in_words)
@@ -137,4 +141,5 @@ async def discard(call: OperationCall, args: SessionInput) -> DiscardOutput:
         commits=list(discarded.commits),
         files=files_output(discarded.files) or [],
         branch_kept=tree.branch if discarded.branch_kept else None,
+        notes=list(discarded.notes) or None,
     )

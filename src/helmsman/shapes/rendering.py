@@ -52,7 +52,7 @@ def applied_as_dict(applied: AppliedSession) -> dict[str, Any]:
     """Return the changes that were applied from a session's worktree to its repository."""
     return present(
         fields_as_dict(applied)
-        | {"ended": list(applied.ended) or None, "others": list(map(str, applied.others)) or None}
+        | {name: list(map(str, getattr(applied, name))) or None for name in ("ended", "others", "notes")}
     )
 
 

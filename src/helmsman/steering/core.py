@@ -179,7 +179,7 @@ class Steering(TurnRunner):
         trees = worktree_options(worktree, roots)
         request = replace(self._request(prompt, checked, options), worktree=trees)
         opener = start_session(
-            checked, on_question, worktree=trees, state_dir=self.settings.state_dir, tools=runners, carried=carried
+            checked, on_question, worktree=trees, settings=self.settings, tools=runners, carried=carried
         )
 
         async def begin() -> Session:
@@ -300,7 +300,7 @@ class Steering(TurnRunner):
             require_place("of this task", task.directory)
             # Time has passed since the request, and another directory may have this name now.
             replaced = spec.place and options.cwd and spec.place.replaced_at(options.cwd)
-            opener = start_session(options, None, worktree=spec.worktree, state_dir=self.settings.state_dir)
+            opener = start_session(options, None, worktree=spec.worktree, settings=self.settings)
             self._writer.hold_to_cost(task.id, task.max_cost_usd)
             request = spec if policy is None else replace(spec, limits=policy.limits)
             session = await self._begin_shielded(lambda: self._new_session(options, request, opener, waited_as=task.id))
@@ -388,7 +388,8 @@ class Steering(TurnRunner):
             await self.agent_records.refuse_archived(session.id)
         changed = changed_options(narrowed, words)
         wanted = session_options(known.cwd, changed, self.allowed_roots) if words else narrowed
-        request = replace(request, options=replace(wanted, tools=known.tools))
+        kept = replace(wanted, tools=known.tools, environment=known.environment)
+        request = replace(request, options=kept)
         if session.state.is_running:
             return await self._say_to_busy(session, request, when_busy)
         try:
@@ -643,6 +644,7 @@ class Steering(TurnRunner):
         narrowed = self._loader.narrowed(source.options)
         changed = changed_options(narrowed, options)
         checked = session_options(narrowed.cwd, changed, self.allowed_roots) if options else narrowed
+        checked = replace(checked, environment=narrowed.environment)
 
         # Fails here if the agent cannot fork, before a task is registered.
         await self.engine(Capability.FORK if from_turn is None else Capability.FORK_AT_TURN, agent=checked.agent)

@@ -19,6 +19,7 @@ from helmsman.git.worktree import Worktree
 from helmsman.model.events import PastTurn, RemarksChanged, SettingsApplied
 from helmsman.model.options import SessionOptions, WorktreeOptions
 from helmsman.sessions.session import QuestionHandler, ToolRunner
+from helmsman.steering.worktree_settings import environment_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -99,7 +100,7 @@ def start_session(
     on_question: QuestionHandler | None,
     *,
     worktree: WorktreeOptions | None,
-    state_dir: Path,
+    settings: Settings,
     tools: Mapping[str, ToolRunner] | None = None,
     carried: Carried | None = None,
 ) -> SessionOpener:
@@ -127,18 +128,18 @@ def start_session(
         if carried.tree is None:
             await anyio.to_thread.run_sync(refuse_moved, "this session", worktree.add_dirs)
             create = partial(lifecycle.create, start=worktree.start, add_dirs=worktree.add_dirs)
-            made = await anyio.to_thread.run_sync(create, options.cwd, state_dir, notes.append)
+            made = await anyio.to_thread.run_sync(create, options.cwd, settings.state_dir, notes.append)
         tree = made or carried.tree
         assert tree is not None
-        inside = replace(options, cwd=tree.directory)
-        if tree.others and options.writes != "nothing":
-            further = tuple(one.directory for one in tree.others)
-            inside = replace(inside, writable_roots=(*options.writable_roots, *further))
+        look = partial(environment_of, tree, settings, trusts_repository=options.trust_repository)
         try:
+            inside = replace(options, cwd=tree.directory, environment=await anyio.to_thread.run_sync(look))
+            if tree.others and options.writes != "nothing":
+                further = tuple(one.directory for one in tree.others)
+                inside = replace(inside, writable_roots=(*options.writable_roots, *further))
             opened = await begin(inside)
         except Exception:
             if made is not None:
-                # Only a worktree of this start. One that was carried here holds work.
                 await anyio.to_thread.run_sync(lifecycle.discard, made)
             raise
         opened = replace(opened, notes=(*opened.notes, *notes))

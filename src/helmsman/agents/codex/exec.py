@@ -464,6 +464,7 @@ def exec_command(
         config["projects"] = trust | (projects if isinstance(projects, dict) else {})
     if turn.effort is not None:
         config["model_reasoning_effort"] = turn.effort
+    config |= {f"shell_environment_policy.set.{name}": value for name, value in options.environment.items()}
     if options.developer_instructions is not None:
         config["developer_instructions"] = options.developer_instructions
     if options.base_instructions is not None:

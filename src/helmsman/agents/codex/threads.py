@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import anyio
 
 from helmsman.agents.codex.access import Policy, read_policy
-from helmsman.agents.codex.configuration import Configuration, files_state
+from helmsman.agents.codex.configuration import Configuration, files_state, merge_config
 from helmsman.agents.codex.connection import AppServer, Thread, ThreadSettings
 from helmsman.agents.codex.features import Feature
 from helmsman.agents.codex.watching import turn_id
@@ -225,11 +225,18 @@ def thread_settings(options: SessionOptions, access: Access) -> ThreadSettings:
         model=options.model,
         sandbox=access.thread_sandbox,
         approval_policy=access.approval_policy,
-        config=access.config,
+        config=_with_variables(access.config, options.environment),
         base_instructions=options.base_instructions,
         developer_instructions=options.developer_instructions,
         tools=options.tools,
     )
+
+
+def _with_variables(config: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return a configuration with variables for commands. A table of them would replace that of the process."""
+    table, rest = "shell_environment_policy", dict(config)
+    variables = {f"{table}.set.{name}": value for name, value in environment.items()}
+    return merge_config(rest, variables) if table in rest else rest | variables
 
 
 def as_opened(thread: Thread, access: Access) -> Opened:

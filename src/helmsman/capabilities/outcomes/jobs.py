@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import anyio
 import anyio.to_thread
+from opentelemetry import trace
 
 from helmsman.base.caller_context import current
 from helmsman.base.structs import pack, replace, unpack_if_valid
@@ -147,6 +148,15 @@ class Outcomes:
             await self._run(task, wanted)
 
     async def _run(self, task: Task, wanted: Wanted) -> None:
+        about = {"gen_ai.operation.name": "invoke_workflow", "gen_ai.workflow.name": wanted.kind}
+        tracer = trace.get_tracer("helmsman")  # without telemetry it does nothing
+        with tracer.start_as_current_span(f"invoke_workflow {wanted.kind}", attributes=about) as span:
+            status = await self._run_observed(task, wanted)
+            if status != "completed":
+                span.set_attribute("error.type", status)
+
+    async def _run_observed(self, task: Task, wanted: Wanted) -> str:
+        """Run a job and record its end. Return the status of its task."""
         writer = self._helm.task_writer
         job = writer.jobs[task.id]
         outcome: TaskOutcome | None = None
@@ -175,6 +185,7 @@ class Outcomes:
             log.exception("job %s has failed", task.id)
             changes = _failure(HelmsmanError(f"It failed inside Helmsman ({type(error).__name__}); the log says more."))
         await writer.end_job(task.id, changes, outcome)
+        return changes["status"]
 
     async def _stop(self, job: RunningJob) -> None:
         """Stop all sessions of a job. A session that is about to ask is stopped when it does."""
