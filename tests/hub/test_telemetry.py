@@ -14,11 +14,12 @@ import anyio
 import pytest
 from mcp.client import Client
 from mcp.shared.exceptions import MCPError
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from helmsman.errors import InvalidSetting
-from helmsman.hub.telemetry import Telemetry
+from helmsman.hub.telemetry import CONTENT, Telemetry
 from helmsman.testing import run, say
 from tests.notices.receivers import Receiver
 
@@ -93,7 +94,9 @@ async def test_a_call_with_a_traceparent_and_its_turn_are_one_trace(
                 "status"
             ] == "active":
                 pass
-            while not {"gen_ai.client.token.usage", "helmsman.turns.running"} <= metrics(receiver):
+            while not {"gen_ai.client.token.usage", "helmsman.turns.running", "helmsman.turns.queued"} <= metrics(
+                receiver
+            ):
                 await anyio.sleep(0.05)
             while not {"invoke_agent codex", "resources/read"} <= {one.name for one in spans(receiver)}:
                 await anyio.sleep(0.05)
@@ -105,13 +108,40 @@ async def test_a_call_with_a_traceparent_and_its_turn_are_one_trace(
     assert told["gen_ai.conversation.id"].string_value == session_id
     assert told["gen_ai.provider.name"].string_value == "openai"
     assert told["gen_ai.usage.input_tokens"].int_value > 0
-    assert not any(b"secret" in body for path in ("/v1/traces", "/v1/metrics") for body in bodies(receiver, path))
+    assert not any(
+        b"secret" in body for path in ("/v1/traces", "/v1/metrics", "/v1/logs") for body in bodies(receiver, path)
+    )
 
 
 def test_an_invalid_variable_is_reported_as_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "0")
     with pytest.raises(InvalidSetting, match="OTEL_"):
         Telemetry.by_environment()
+
+
+_LINES = """
+import logging, sys
+from helmsman.hub.telemetry import Telemetry
+
+telemetry = Telemetry.by_environment()
+try:
+    raise ValueError("secret")
+except ValueError:
+    logging.getLogger("helmsman.hub").exception("session %s cannot be read", "secret-name")
+telemetry.close()
+"""
+
+
+def test_lines_of_the_log_are_sent_without_the_values_in_them_unless_they_are_asked_for(receiver: Receiver) -> None:
+    env = {**os.environ, "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url}
+    for more, wanted in (({}, "session %s cannot be read"), ({CONTENT: "true"}, "session secret-name cannot be read")):
+        receiver.received.clear()
+        subprocess.run([sys.executable, "-c", _LINES], env=env | more, check=True, timeout=SECONDS)
+        (body,) = bodies(receiver, "/v1/logs")
+        (line,) = ExportLogsServiceRequest.FromString(body).resource_logs[0].scope_logs[0].log_records
+        assert (line.body.string_value, line.severity_text) == (wanted, "ERROR")
+        told = {one.key: one.value.string_value for one in line.attributes}
+        assert told == {"code.namespace": "helmsman.hub", "exception.type": "ValueError"}
 
 
 _CLOSE = """

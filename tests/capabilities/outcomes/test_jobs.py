@@ -8,6 +8,9 @@ from pathlib import Path
 
 import anyio
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from helmsman.base.structs import replace
 from helmsman.capabilities.outcomes import jobs
@@ -15,6 +18,7 @@ from helmsman.capabilities.outcomes.jobs import Procedure
 from helmsman.capabilities.outcomes.request import Wanted
 from helmsman.capabilities.outcomes.work import Found, Work, seconds_left
 from helmsman.errors import InvalidInput
+from helmsman.hub.telemetry import Telemetry
 from helmsman.service import HelmsmanService
 from helmsman.tasks.model import TaskDraft
 from helmsman.testing import ScriptedModel, run, say
@@ -61,6 +65,31 @@ async def test_what_a_job_verified_is_the_result_of_its_task(
         (None, "completed"),
         ("debug", "completed"),
     ]
+
+
+async def test_the_turns_of_a_job_are_part_of_its_trace(
+    helm: HelmsmanService, model: ScriptedModel, git_repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spans, tracers = InMemorySpanExporter(), TracerProvider()
+    tracers.add_span_processor(SimpleSpanProcessor(spans))
+    monkeypatch.setattr(jobs.trace, "get_tracer", tracers.get_tracer)
+    model.on("first", say("one"))
+
+    async def one_turn(work: Work) -> Found:
+        await work.start("begin", "first", worktree=True)
+        return Found(verified=False, summary="no", report={})
+
+    procedure(monkeypatch, one_turn)
+    stop = helm.listen(Telemetry(tracers).on_event)
+    await helm.tasks.wait(await helm.extras.outcomes.start(wanted(git_repo)), timeout=60)
+    stop()
+    turn, job = spans.get_finished_spans()
+    assert (turn.name, job.name) == ("invoke_agent codex", "invoke_workflow debug")
+    assert turn.parent is not None
+    assert job.context is not None
+    assert turn.parent.span_id == job.context.span_id
+    assert job.attributes is not None
+    assert job.attributes["error.type"] == "failed"
 
 
 async def test_what_is_not_verified_has_failed(
