@@ -8,6 +8,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -72,7 +73,7 @@ async def test_the_turns_of_a_job_are_part_of_its_trace(
 ) -> None:
     spans, tracers = InMemorySpanExporter(), TracerProvider()
     tracers.add_span_processor(SimpleSpanProcessor(spans))
-    monkeypatch.setattr(jobs.trace, "get_tracer", tracers.get_tracer)
+    monkeypatch.setattr(trace, "get_tracer", tracers.get_tracer)
     model.on("first", say("one"))
 
     async def one_turn(work: Work) -> Found:
