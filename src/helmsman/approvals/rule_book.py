@@ -316,6 +316,40 @@ def _choose(key: str, choices: tuple[str, ...]) -> str:
 # --- writing ---------------------------------------------------------------------------------------------------------
 
 
+def rule_of_person(
+    effect: Effect,
+    text: str,
+    directory: Path | None,
+    *,
+    prefix: bool = False,
+    outside: bool = False,
+    reason: str | None = None,
+) -> Rule:
+    """Return the rule that a person wants for a command, as it is typed in a shell. Without a directory it holds everywhere.
+
+    Raises:
+        InvalidInput: This is no command, or too much would be allowed.
+    """
+    try:
+        words = tuple(shlex.split(text))
+    except ValueError:
+        words = ()
+    if not words:
+        raise InvalidInput("That is no command. Give it in one piece.", parameter="command")
+    if prefix and sensible_prefix(words) != words:
+        raise InvalidInput(f"Everything that begins with {text!r:.100} is too much. Name the command and what it does.")
+    return Rule(
+        effect=effect,
+        command=words,
+        directory=directory,
+        resolved=directory is not None,
+        prefix=prefix,
+        outside=outside,
+        reason=reason,
+        origin="added by you",
+    )
+
+
 def rule_as_toml(rule: Rule) -> str:
     """Format the rule as a `[[rules]]` table; its strings may contain any characters."""
     server, tool = rule.mcp or (None, None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,7 +23,6 @@ from helmsman.errors import HelmsmanError, HostUnreachable, InvalidInput, Invali
 from helmsman.hub.hosts import HostFailed, checked_host, hosts_file, known_hosts
 from helmsman.hub.launch import is_newer
 from helmsman.hub.service_client import ServiceClient
-from helmsman.model.rules import Effect, Rule
 from helmsman.notices.config import with_recipient
 from helmsman.settings import own_file
 from helmsman.shapes.agents import all_agents
@@ -35,6 +33,7 @@ if TYPE_CHECKING:
 
     from helmsman.approvals.rule_book import ListedRule, RuleBook
     from helmsman.hub.hosts import OtherHost
+    from helmsman.model.rules import Effect
     from helmsman.notices.store import Delivery
 
 
@@ -145,30 +144,13 @@ def _add(
     It holds in this directory and below it. The rule is shown first. A rule to deny or ask matches the first words of a
     command; one to allow the whole command, unless --prefix is given.
     """
-    from helmsman.approvals.rule_book import rule_as_toml
-    from helmsman.approvals.shell_words import sensible_prefix
+    from helmsman.approvals.rule_book import rule_as_toml, rule_of_person
 
-    try:
-        words = tuple(shlex.split(text))
-    except ValueError:
-        words = ()
-    if not words:
-        raise InvalidInput("That is no command. Give it as one argument, in quotes.")
     is_allow = effect == "allow"
     if (is_allow and everywhere) or (not is_allow and (outside or prefix)) or (effect != "deny" and reason is not None):
         raise InvalidInput("--prefix and --outside are to allow, --everywhere is to deny or ask, --reason is to deny.")
-    if prefix and sensible_prefix(words) != words:
-        raise InvalidInput(f"Everything that begins with {text!r:.100} is too much. Name the command and what it does.")
-    rule = Rule(
-        effect=effect,
-        command=words,
-        directory=None if everywhere else directory.resolve(),
-        resolved=not everywhere,
-        prefix=prefix,
-        outside=outside,
-        reason=reason,
-        origin="added by you",
-    )
+    place = None if everywhere else directory.resolve()
+    rule = rule_of_person(effect, text, place, prefix=prefix, outside=outside, reason=reason)
     if not as_json:
         echo(visible(rule_as_toml(rule)), err=True)
     agree("Add this rule?", agreed=agreed, as_json=as_json, otherwise=f"This rule would be added: {rule.describe()}.")

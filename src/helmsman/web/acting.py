@@ -16,6 +16,7 @@ import anyio.to_thread
 from pydantic import Field
 
 from helmsman.approvals.deadline import LEASE_SECONDS
+from helmsman.approvals.rule_book import rule_as_toml, rule_of_person
 from helmsman.base.caller_context import expand_home, from_here
 from helmsman.base.files import is_inside
 from helmsman.base.json_values import iso_time, present
@@ -25,6 +26,7 @@ from helmsman.capabilities.rewinding import Rewind, RewindPart
 from helmsman.errors import HelmsmanError, InvalidInput, InvalidSetting, TaskNotFound
 from helmsman.git.worktree import all_records
 from helmsman.model.answered_by import PERSON_IN_DASHBOARD, AnsweredBy
+from helmsman.model.rules import Effect
 from helmsman.operations.program_call import ProgramCall
 from helmsman.operations.table import Deferred, Operation
 from helmsman.settings import ensure_state_dir
@@ -123,8 +125,18 @@ class ExplainInput(Input):
     inside: bool = False
 
 
+class AddRuleInput(Input):
+    """Rule that a person wants. `toml` is the rule as it was shown; without it, nothing is added."""
+
+    effect: Effect
+    command: str = Field(min_length=1)
+    directory: str = Field(min_length=1)
+    outside: bool = False
+    toml: str | None = None
+
+
 class Rules:
-    """Answers requests about rules. Rules can be looked at and taken back here, and be made only by an answer or by hand."""
+    """Answers requests about rules."""
 
     def __init__(self, helm: HelmsmanService) -> None:
         self._book = helm.rules
@@ -152,6 +164,23 @@ class Rules:
         rule = next((one for one in self._book.listed(directory) if one.rule == decision.rule), None)
         shown = None if rule is None else _shown(rule)
         return present({"effect": decision.effect, "reason": visible(decision.reason), "rule": shown})
+
+    async def add(self, request: Request) -> dict[str, Any]:
+        """Add exactly the rule that was shown; show it first."""
+        given = await body(request, AddRuleInput)
+        return await anyio.to_thread.run_sync(self._add, given)
+
+    def _add(self, given: AddRuleInput) -> dict[str, Any]:
+        directory = _directory_of_rules(given.directory)
+        assert directory is not None
+        outside = given.outside and given.effect == "allow"
+        rule = rule_of_person(given.effect, given.command, directory.resolve(), outside=outside)
+        shown = visible(rule_as_toml(rule))
+        if given.toml is None:
+            return {"toml": shown}
+        if given.toml != shown:
+            raise InvalidInput("This is not the rule that was shown. Look at it again.", parameter="toml")
+        return present({"added": self._book.add(rule)})
 
     async def confirm(self, request: Request) -> dict[str, Any]:
         await body(request, NothingInput)

@@ -236,6 +236,8 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
     POST /api/schedules/{id}/remove {} → {removed: Schedule}
     POST /api/rules/explain {command*, directory*, inside: bool} → {effect: allow|deny|ask, reason, rule?: Rule}
         What rules would do with a command that Codex wants to run there; `inside`: that is proved to stay in the sandbox.
+    POST /api/rules/add {effect*, command*, directory*, outside, toml} → {toml}: the rule, which is not added yet; with the
+        same `toml`, {added?: id}: it is, unless there is one
     POST /api/rules/{id}/remove {} → {removed: Rule}; 400 where no answer made such a rule
     POST /api/rules/{id}/confirm {} → {confirmed: Rule}; 400 where no model proposed such a rule
 
@@ -373,6 +375,7 @@ class Dashboard:
             "/api/schedules/{schedule_id}/confirm": schedules.confirm,
             "/api/schedules/{schedule_id}/run": schedules.run_now,
             "/api/schedules/{schedule_id}/remove": schedules.remove,
+            "/api/rules/add": rules.add,
             "/api/rules/explain": rules.explain,
             "/api/rules/{rule_id}/remove": rules.remove,
             "/api/rules/{rule_id}/confirm": rules.confirm,

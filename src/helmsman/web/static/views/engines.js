@@ -144,7 +144,7 @@ export class EnginesView {
       ...pair("Helmsman", said(({ version }) => version)),
       ...pair("Codex", said(({ codex, codexError }) => (codex ? `${codex.version}, ${codex.path}` : (codexError?.message ?? "not found")))),
       ...pair("At once", said(({ running, maxSessions }) => `${running} of ${count(maxSessions, "turn")}`)),
-      ...pair("Questions", said(({ approvalTimeoutSec }) => approvalTimeoutSec ? `denied after ${duration(approvalTimeoutSec)} without an answer` : "yours wait until somebody answers")),
+      ...pair("Questions", said(({ approvalTimeoutSec }) => approvalTimeoutSec ? `denied after ${duration(approvalTimeoutSec)} without an answer` : "yours wait until you answer")),
     ]);
   }
 }

@@ -1,4 +1,4 @@
-// The rules that decide without asking: which there are, which one decides a command, and taking back what "always" made.
+// The rules that decide without asking: which there are, which one decides a command, adding one and taking it back.
 
 import { get, post } from "../api.js";
 import { confirmed } from "../confirm.js";
@@ -7,6 +7,7 @@ import { setPlace } from "../title.js";
 import { ruleText } from "./rule.js";
 
 const TONE = { allow: "good", deny: "bad", ask: "waiting" };
+const ADDS = { allow: "Always allow…", deny: "Always deny…", ask: "Always ask…" };
 const WORDS = { allow: "Allowed", deny: "Denied", ask: "You are asked" };
 
 export class RulesView {
@@ -34,8 +35,8 @@ export class RulesView {
       { class: "explain" },
       h("div", { class: "field" }, label(command, "Command"), this.command),
       h("div", { class: "field" }, label(place, "Directory"), this.place),
-      h("label", { class: "check" }, this.inside, h("span", {}, "It is proved to stay in the sandbox")),
-      h("div", { class: "buttons" }, h("button", { type: "submit" }, "Which rule decides?")),
+      h("label", { class: "check" }, this.inside, h("span", {}, "Assume it stays inside the sandbox")),
+      h("div", { class: "buttons" }, h("button", { type: "submit" }, "Which rule decides?"), Object.entries(ADDS).map(([effect, words]) => actionButton(words, { dataset: { add: effect } }, () => this.#add(effect)))),
       this.answer,
     );
     explain.addEventListener("submit", (event) => {
@@ -49,7 +50,7 @@ export class RulesView {
       { class: "wide scroller", tabindex: "0", role: "region", "aria-label": "Rules" },
       h("div", { class: "page-head" }, this.heading),
       this.known,
-      h("h2", {}, "Which rule decides this command?"),
+      h("h2", {}, "A command"),
       explain,
       h("h2", {}, "All rules"),
       choose,
@@ -131,6 +132,18 @@ export class RulesView {
     if (!sure) return;
     await post(`rules/${encodeURIComponent(rule.id)}/remove`);
     toast("Rule removed.");
+    await this.#read();
+  }
+
+  /** Add a rule for the command that was typed, once it was seen as it would be written. */
+  async #add(effect) {
+    if (!this.command.reportValidity() || !this.place.reportValidity()) return;
+    const wanted = { effect, command: this.command.value, directory: this.place.value.trim(), outside: !this.inside.checked };
+    const { toml } = await post("rules/add", wanted);
+    const about = [ruleText(toml), h("p", { class: "quiet" }, "From now on it decides in every session that works there.")];
+    if (!(await confirmed({ title: "Add this rule?", about, yes: "Add", danger: effect === "allow" }))) return;
+    const { added } = await post("rules/add", { ...wanted, toml });
+    toast(added ? "Rule added." : "There is this rule already.");
     await this.#read();
   }
 

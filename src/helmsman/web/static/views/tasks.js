@@ -12,8 +12,10 @@ import { setPlace } from "../title.js";
 import { openNewJob } from "./new-job.js";
 
 const PAGE = 100;
+const WAITING = "waiting"; // of those under way
 const FILTERS = [
   ["All", ""],
+  ["Waiting for you", "waiting"],
   ["Running", "pending,working"],
   ["Done", "completed"],
   ["Failed", "failed,unknown"],
@@ -81,6 +83,10 @@ export class TasksView {
     this.#read().catch((error) => toast(error.message, "error"));
   }
 
+  get #wanted() {
+    return this.#status === WAITING ? "pending,working" : this.#status;
+  }
+
   /** Read the tasks of every machine. Those of this one are waited for; another's come when they come. */
   async #read() {
     const pages = this.#pages;
@@ -95,7 +101,7 @@ export class TasksView {
   }
 
   async #readOf(name, host, pages) {
-    const page = await get("tasks", { limit: PAGE, status: this.#status, agent: this.#agent, host });
+    const page = await get("tasks", { limit: PAGE, status: this.#wanted, agent: this.#agent, host });
     if (pages !== this.#pages) return void this.refresh(); // others were chosen meanwhile
     const before = pages.get(name) ?? { more: [], nextCursor: page.nextCursor ?? null };
     const newest = page.tasks.filter(({ taskId }) => typeof taskId === "string").slice(0, PAGE);
@@ -106,7 +112,7 @@ export class TasksView {
   async #readMore() {
     const pages = this.#pages;
     const reading = [...pages].filter(([, { nextCursor }]) => nextCursor !== null).map(async ([name, page]) => {
-      const further = await get("tasks", { limit: PAGE, status: this.#status, agent: this.#agent, cursor: page.nextCursor, host: name === HERE ? undefined : name });
+      const further = await get("tasks", { limit: PAGE, status: this.#wanted, agent: this.#agent, cursor: page.nextCursor, host: name === HERE ? undefined : name });
       pages.set(name, { newest: pages.get(name).newest, more: [...page.more, ...further.tasks.slice(0, PAGE)], nextCursor: further.nextCursor ?? null });
       if (pages === this.#pages) this.#show();
     });
@@ -116,9 +122,10 @@ export class TasksView {
   #show() {
     const pages = [...this.#pages.values()];
     const all = new Map(pages.flatMap(({ newest, more }) => [...newest, ...more]).map((task) => [task.taskId, task]));
-    const tasks = pages.length > 1 ? [...all.values()].sort(newestFirst) : [...all.values()];
+    const shown = [...all.values()].filter((task) => this.#status !== WAITING || task.inputRequired);
+    const tasks = pages.length > 1 ? shown.sort(newestFirst) : shown;
     arrange(this.list, tasks.map((task) => believed(task.taskId, () => this.#row(task))).filter(Boolean));
-    this.empty.hidden = all.size > 0;
+    this.empty.hidden = tasks.length > 0;
     this.further.hidden = pages.every(({ nextCursor }) => nextCursor === null);
     this.element.dataset.ready = "yes";
   }
