@@ -101,14 +101,17 @@ class Usage(Value, frozen=True):
 
     def __sub__(self, other: Usage) -> Usage:
         """Return the usage since `other`; never negative, even if the reports are inconsistent."""
-        input_tokens, cached, output, reasoning = [
-            max(0, one - less) for one, less in zip(self.counts, other.counts, strict=True)
-        ]
         if self.cost_usd is None or other.cost_usd is None:
             cost = self.cost_usd if other == _NOTHING else None
         else:
             cost = max(0.0, self.cost_usd - other.cost_usd)
-        return Usage(input_tokens, cached, output, reasoning, cost)
+        return Usage(
+            max(0, self.input_tokens - other.input_tokens),
+            max(0, self.cached_input_tokens - other.cached_input_tokens),
+            max(0, self.output_tokens - other.output_tokens),
+            max(0, self.reasoning_output_tokens - other.reasoning_output_tokens),
+            cost,
+        )
 
 
 _NOTHING: Final = Usage()

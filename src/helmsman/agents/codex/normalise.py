@@ -188,15 +188,21 @@ def _error_info(info: Any) -> tuple[str, int | None]:
 # --- usage -----------------------------------------------------------------------------------------------------------
 
 
-_NAMES = ("input_tokens", "cached_input_tokens", "output_tokens", "reasoning_output_tokens")
-
-
 def read_usage(raw: object) -> Usage | None:
     """Parse counts in any spelling; None if there are none. Invalid counts are zero."""
     if not isinstance(raw, dict):
         return None
     counts = raw if "input_tokens" in raw else {snake_case(name): count for name, count in raw.items()}
-    return Usage(*[max(0, integer(counts.get(name)) or 0) for name in _NAMES])
+    return Usage(
+        _natural(counts.get("input_tokens")),
+        _natural(counts.get("cached_input_tokens")),
+        _natural(counts.get("output_tokens")),
+        _natural(counts.get("reasoning_output_tokens")),
+    )
+
+
+def _natural(value: object) -> int:
+    return value if type(value) is int and value > 0 else 0
 
 
 def spent_between(before: Usage, after: Usage) -> Usage:

@@ -227,6 +227,7 @@ class RolloutIndex:
         self._heads: dict[str, dict[str, _KnownHead]] = {SESSIONS: {}, ARCHIVED: {}}
         self._trees = {root: _Tree(codex_home / root, archived=root == ARCHIVED) for root in (SESSIONS, ARCHIVED)}
         self._found: dict[tuple[str, ...], tuple[tuple[int, ...], dict[str, _File]]] = {}
+        self._sorted: tuple[dict[str, _File], list[_File]] | None = None
         self._names = SessionNames(codex_home / NAMES)
 
     def list(
@@ -264,7 +265,7 @@ class RolloutIndex:
         with self._lock:
             files = self._files(SESSIONS, ARCHIVED) if include_archived else self._files(SESSIONS)
             names = self._names.read()
-            for file in sorted(files.values(), key=_order, reverse=True):
+            for file in self._newest_first(files):
                 # The cursor names the last row of the previous page.
                 if after is not None and _order(file) >= after:
                     continue
@@ -321,6 +322,12 @@ class RolloutIndex:
                     other.earlier, file.earlier = file, other.earlier
         self._found[roots] = (generations, files)
         return files
+
+    def _newest_first(self, files: dict[str, _File]) -> list[_File]:
+        """Return files in the order of a list. Those of the last call are sorted already."""
+        if self._sorted is None or self._sorted[0] is not files:
+            self._sorted = files, sorted(files.values(), key=_order, reverse=True)
+        return self._sorted[1]
 
     def _head(self, file: _File) -> Head | None:
         known_heads = self._heads[ARCHIVED if file.archived else SESSIONS]
@@ -436,13 +443,11 @@ class _Tree:
                 if (status.st_dev, status.st_ino) in visited or depth > _MAX_DEPTH:
                     continue
                 visited.add((status.st_dev, status.st_ino))
-                found, below = self._look_into(directory, known)
+                found, below, is_same = self._look_into(directory, known)
             except OSError:
                 continue
             pending += [(f"{directory}{os.sep}{name}", depth + 1) for name in below]
-            changed = (
-                changed or len(found) != len(known) or any(known.get(name) is not file for name, file in found.items())
-            )
+            changed = changed or not is_same
             if found:
                 self._files[directory] = found
         # Directories that are left in `before` are gone.
@@ -450,10 +455,13 @@ class _Tree:
             self.generation += 1
         return (file for files in self._files.values() for file in files.values())
 
-    def _look_into(self, directory: str, known: Mapping[str, _File]) -> tuple[dict[str, _File], list[str]]:
-        """Return the rollout files in a directory by name, and the names of its subdirectories."""
+    def _look_into(self, directory: str, known: Mapping[str, _File]) -> tuple[dict[str, _File], list[str], bool]:
+        """Return the rollout files in a directory by name, the names of its subdirectories, and whether these files are the
+        known ones.
+        """
         files: dict[str, _File] = {}
         below: list[str] = []
+        same = 0
         # By its descriptor the system need not walk the whole path again for each file.
         opened = os.open(directory, os.O_RDONLY) if os.scandir in os.supports_fd else None
         try:
@@ -474,13 +482,14 @@ class _Tree:
                     seen = (status.st_ino, status.st_size, status.st_mtime_ns)
                     if file is not None and file.seen == seen:
                         files[name] = file
+                        same += 1
                     elif stat.S_ISREG(status.st_mode) and (parts := parts or _ROLLOUT_NAME.fullmatch(name)):
                         path, compressed = f"{directory}{os.sep}{name}", parts["compressed"] is not None
                         files[name] = _File(path, parts["id"], self._archived, compressed, seen)
         finally:
             if opened is not None:
                 os.close(opened)
-        return files, below
+        return files, below, same == len(files) == len(known)
 
 
 def rollout_files(codex_home: Path) -> Iterator[tuple[str, int, int]]:
