@@ -32,7 +32,7 @@ from helmsman.base.structs import Value
 from helmsman.errors import CannotMove, InvalidInput
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 # --- the head of a file ----------------------------------------------------------------------------------------------
 
@@ -227,7 +227,7 @@ class RolloutIndex:
         self._heads: dict[str, dict[str, _KnownHead]] = {SESSIONS: {}, ARCHIVED: {}}
         self._trees = {root: _Tree(codex_home / root, archived=root == ARCHIVED) for root in (SESSIONS, ARCHIVED)}
         self._found: dict[tuple[str, ...], tuple[tuple[int, ...], dict[str, _File]]] = {}
-        self._sorted: tuple[dict[str, _File], list[_File]] | None = None
+        self._sorted: tuple[dict[str, _File], Sequence[_File]] | None = None
         self._names = SessionNames(codex_home / NAMES)
 
     def list(
@@ -323,7 +323,7 @@ class RolloutIndex:
         self._found[roots] = (generations, files)
         return files
 
-    def _newest_first(self, files: dict[str, _File]) -> list[_File]:
+    def _newest_first(self, files: dict[str, _File]) -> Sequence[_File]:
         """Return files in the order of a list. Those of the last call are sorted already."""
         if self._sorted is None or self._sorted[0] is not files:
             self._sorted = files, sorted(files.values(), key=_order, reverse=True)
