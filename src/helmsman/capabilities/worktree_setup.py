@@ -56,6 +56,7 @@ def set_up_with(tree: Worktree) -> str | None:
 
 
 def _done(command: str) -> str:
+    # `set_up_with` looks for these words in the record.
     return f"The worktree was set up ({command}) in "
 
 
@@ -106,12 +107,14 @@ class WorktreeSetup:
             tree = replace(tree, teardown=command, others=())
             await anyio.to_thread.run_sync(write_record, tree)
             if session.worktree is not None:
+                # Only the first worktree of a session lists the others.
                 first, *others = (tree if one.path == tree.path else one for one in session.worktree.each)
                 told = replace(first, others=tuple(replace(one, others=()) for one in others))
                 session.apply(WorktreeAssigned(session_id=session.id, worktree=told))
         will = "is torn down in the end" if refused is None else "is not torn down in the end"
         said = f"The worktree {will} ({command})" + ("." if refused is None else f": {refused}.")
         if is_alone:
+            # It writes the record without which the session would be asked again. A set-up writes it otherwise.
             await self._report(session, tree, said, "")
         else:
             session.remark(said)

@@ -125,8 +125,6 @@ def _install(agreed: bool, as_json: bool) -> None:
 
     The file is shown first. Schedules then run after a restart without any client.
     """
-    from helmsman.cli.hub import service_of
-
     service = service_of(settings_of_command().state_dir)
     service.refuse_if_nobody_reads_it()
     if not as_json:
@@ -145,8 +143,6 @@ def _install(agreed: bool, as_json: bool) -> None:
 @cli_command("uninstall", "Stop starting the hub with the machine.", "helmsman hub uninstall", group=command)
 def _uninstall(as_json: bool) -> None:
     """Remove what `helmsman hub install` wrote. A running hub keeps running."""
-    from helmsman.cli.hub import service_of
-
     service = service_of(settings_of_command().state_dir)
     was_there = service.uninstall()
     said = f"Removed {service.path}." if was_there else "It was not installed."
@@ -255,9 +251,9 @@ class Service:
         program = self.start[0][0]
         if find_program(program) is None:
             raise Unsupported(
-                f"There is no {program} here, so nothing would read {self.path}; nothing was written. Have whatever starts "
-                f"programs with this machine (runit, OpenRC, cron's @reboot, a container's entry point) run, as you: "
-                f"{shlex.join(self.command)}"
+                f"There is no {program} here, so nothing would read {self.path}; nothing was written. Let the "
+                "program that starts others at boot (runit, OpenRC, cron's @reboot, a container's entry point) run, "
+                f"as you: {shlex.join(self.command)}"
             )
 
     def install(self) -> str | None:
@@ -283,9 +279,11 @@ def service_of(state_dir: Path) -> Service:
     """Return the service that starts the hub of a state directory with the machine."""
     env = environment()
     home = Path(env.get("HOME") or Path.home())
+    # `-P`: no module of the directory that the service starts in is imported.
     command = (sys.executable, "-P", "-m", "helmsman", "hub", "run")
     # Agents are found by PATH, and services have a different one.
     variables = {"PATH": env.get("PATH", os.defpath)}
+    # A service gets no other variable of the user's shell.
     if state_directory({"HOME": str(home)}) != str(state_dir):
         variables["HELMSMAN_STATE_DIR"] = str(state_dir)
     if sys.platform == "darwin":
@@ -301,6 +299,7 @@ def _systemd(configuration: Path, command: tuple[str, ...], variables: dict[str,
             "Description=Helmsman: schedules, notices and sessions of coding agents",
             "",
             "[Service]",
+            # In commands, unlike in `Environment`, systemd replaces `$NAME`.
             f"ExecStart={' '.join(map(_quoted, command)).replace('$', '$$')}",
             *lines,
             "Restart=on-failure",
@@ -333,6 +332,7 @@ def _launchd(home: Path, command: tuple[str, ...], variables: dict[str, str]) ->
     path = home / "Library" / "LaunchAgents" / f"{_LABEL}.plist"
     words = "".join(f"<string>{escape(word)}</string>" for word in command)
     given = "".join(f"<key>{escape(name)}</key><string>{escape(value)}</string>" for name, value in variables.items())
+    # `KeepAlive` is launchd's `Restart=on-failure`, `AbandonProcessGroup` its `KillMode=process`.
     text = f"""<?xml version="1.0" encoding="UTF-8"?>
 <!DOCTYPE plist PUBLIC "-//Apple//DTD PLIST 1.0//EN" "http://www.apple.com/DTDs/PropertyList-1.0.dtd">
 <plist version="1.0">
@@ -620,7 +620,9 @@ def _export(session_id: str | None, output: str | None, as_json: bool) -> int:
         said = f"Exported {counted(events, 'event')} of {counted(len(wanted), 'session')} to {output}."
         print_result(said, {"events": events, "sessions": len(wanted), "damaged": damaged}, as_json=as_json)
     if damaged:
-        click.echo(f"Of {counted(len(damaged), 'session')} not all could be read: {', '.join(damaged)}", err=True)
+        click.echo(
+            f"Some events of {counted(len(damaged), 'session')} could not be read: {', '.join(damaged)}", err=True
+        )
     return ExitCode.FAILED if damaged else ExitCode.OK
 
 

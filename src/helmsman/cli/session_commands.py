@@ -129,7 +129,7 @@ def hand_command(session: str, client: str | None, back: bool, as_json: bool) ->
     a part of an id or title, or `-` for the last one; without it, the one running here or the last of this directory.
     """
     if (client is None) is not back:
-        raise InvalidInput("Say either whom to hand it to, with --to, or --back.")
+        raise InvalidInput("Give either --to with a client, or --back.")
     host().begin_change()
     session_id, _ = on_session(session, lambda helm, session_id: helm.hand(session_id, client))
     told = f"Handed session {session_id} to {client}." if client else f"Session {session_id} is yours again."

@@ -78,6 +78,7 @@ def write_bundle(git: Git, commit: str, known: Sequence[str], path: Path, most: 
     Raises:
         WorktreeError: An object is missing or unreadable.
     """
+    # `_read_header` accepts no more.
     known = known[:_MOST_NEEDS]
     is_sha256 = git.text("rev-parse", "--show-object-format") == "sha256"
     head = b"# v3 git bundle\n" + _SHA256 if is_sha256 else b"# v2 git bundle\n"
@@ -86,6 +87,7 @@ def write_bundle(git: Git, commit: str, known: Sequence[str], path: Path, most: 
     try:
         with path.open("xb") as file:
             file.write(head + "".join(f"-{one}\n" for one in known).encode() + f"{commit} {NAME}\n\n".encode())
+            # Thin: with deltas against objects that only the receiver has. `index-pack --fix-thin` adds those.
             options = ("--revs", "--stdout", "--thin", "--delta-base-offset", "--quiet")
             fits = git.write("pack-objects", *options, stdin=wanted.encode(), into=file, most=most)
     finally:
@@ -198,6 +200,7 @@ def _move_packs(own: Git, common_dir: Path) -> None:
         found = sorted((own.objects / "pack").glob("pack-*"), key=lambda one: (one.suffix == ".idx", one.name))
         for file in found:
             if not (target / file.name).exists():
+                # If this process is killed, `git gc` removes files with this prefix.
                 beside = target / f"tmp_{file.name}-{os.getpid()}"
                 shutil.copyfile(file, beside)
                 beside.chmod(0o444)
@@ -425,10 +428,13 @@ def is_fetchable(remote: str) -> bool:
         host = parts.hostname or ""
     except ValueError:
         return False
+    # A password would be sent to the other machine.
     if any(not one.isprintable() for one in remote) or parts.password:
         return False
     if parts.scheme in ("https", "ssh") and "://" in remote:
+        # Ssh takes a host that begins with `-` for an option.
         return host[:1].isalnum() and not (parts.scheme == "https" and parts.username)
+    # `NAME::ADDRESS` makes git start the program `git-remote-NAME`.
     return "::" not in remote and _SSH_PLACE.fullmatch(remote) is not None
 
 
@@ -454,11 +460,13 @@ def _branches(git: Git, *which: str) -> Iterator[tuple[str, str, str]]:
     for reference in git.run(*listed).output.decode("utf-8", "surrogateescape").splitlines() if urls else ():
         for name, url in urls.items():
             branch = reference.removeprefix(f"refs/remotes/{name}/")
+            # `origin/HEAD` only refers to another branch.
             if branch not in (reference, "HEAD") and is_fetchable(place := _without_login(url)):
                 yield reference, place, branch
 
 
 def _has_remotes(git: Git) -> bool:
+    # Exits with 1 if there is none.
     return git.run("config", "--get-regexp", r"^remote\..*\.url$", accept=(0, 1)).code == 0
 
 
@@ -474,6 +482,7 @@ def _fingerprint(git: Git) -> str:
 
 
 def _is_partial(git: Git) -> bool:
+    # Git puts this file next to the packs of a partial clone.
     return any((git.common_dir / "objects" / "pack").glob("*.promisor"))
 
 

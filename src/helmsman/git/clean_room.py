@@ -150,6 +150,7 @@ class CleanRoom:
                 continue
             mode, blob = (None, "") if source is None else self.entry(source, path)
             if mode is None:
+                # Mode 0 removes a path from the index.
                 removed.append(_index_line("0", "0" * len(on), path))
             else:
                 entries.append(_index_line(mode, blob, path))
@@ -202,12 +203,14 @@ class CleanRoom:
 
     def naming(self, tree: str, word: str) -> tuple[str, ...]:
         """Return the files of a tree that contain a word."""
+        # Exits with 1 if no file contains the word, and puts `TREE:` before each name.
         asked = ("grep", "--name-only", "-z", "--word-regexp", "--fixed-strings", "-I", "-e", word, tree)
         listed = self._git.run(*asked, accept=(0, 1)).output.split(b"\0")
         return tuple(os.fsdecode(one.partition(b":")[2]) for one in listed if one)
 
     def entry(self, tree: str, path: str) -> tuple[str | None, str]:
         """Return mode and object of a path in a tree; the mode is None if the path does not exist."""
+        # `MODE TYPE OBJECT<tab>PATH`, or nothing.
         found = self._git.run("ls-tree", "-z", tree, "--", _literal(path)).output.partition(b"\t")[0].split()
         return (found[0].decode(), found[2].decode()) if len(found) == 3 else (None, "")
 
@@ -283,6 +286,7 @@ def _walk(root: Path) -> Iterator[tuple[str, _About]]:
                     folders.append(f"{path}/")
                     continue
                 status = entry.stat(follow_symlinks=False)
+                # A program can set the modification time of a file back, but not its change time.
                 yield path, (status.st_ino, status.st_mode, status.st_size, status.st_ctime_ns)
 
 
@@ -291,6 +295,7 @@ def _records_reads(folder: Path) -> bool:
     probe = folder / f"probe-{uuid.uuid4().hex}"
     try:
         probe.write_bytes(b"probe")
+        # Older than the last write: only then does `relatime` record the next read.
         os.utime(probe, ns=(0, time.time_ns()))
         probe.read_bytes()
         return probe.stat().st_atime_ns > 0

@@ -64,6 +64,7 @@ def read_diff(diff: str) -> tuple[FileDiff, ...]:
 
 def file_patches(patch: bytes) -> Iterator[bytes]:
     """Yield the part of a patch about each file."""
+    # No line of a file's content begins like this: a sign precedes it.
     for part in (b"\n" + patch).split(b"\n" + FILE_LINE)[1:]:
         yield FILE_LINE + part.removesuffix(b"\n") + b"\n"
 
@@ -149,11 +150,13 @@ class _Hunks:
         if header := _HUNK.match(line):
             old, old_count, new, new_count = header.groups()
             self._before, self._after = int(old), int(new)
+            # Git leaves out a count of 1.
             self._old_left = 1 if old_count is None else int(old_count)
             self._new_left = 1 if new_count is None else int(new_count)
             self.begun = True
             self.put(line, "hunk")
             return True
+        # `\ No newline at end of file` follows the last line of a hunk, when no line is missing any more.
         if self.begun and line.startswith("\\ "):
             self.put(line, "note")
             return True
@@ -278,6 +281,7 @@ def _sections(lines: Sequence[str]) -> Iterator[_Section]:
             if section is not None:
                 yield section
             section = _Section(git_line=line, source=[line])
+        # After `diff --git`, the lines with `---` and `+++` belong to the same file.
         elif _begins_plain_file(lines, number) and not (section is not None and section.in_header):
             if section is not None:
                 yield section
@@ -309,6 +313,7 @@ def _git_names(line: str, old: str | None, new: str | None) -> tuple[str, str] |
     both = line.removeprefix("diff --git ")
     if old is not None and new is not None and both == f"a/{old} b/{new}":
         return old, new
+    # Unless a file was renamed, both names have the same length, and the space between them is in the middle.
     middle = len(both) // 2
     found = [both[:middle], both[middle + 1 :]] if both[middle : middle + 1] == " " else []
     if '"' in both[:1] + both[-1:]:
@@ -374,4 +379,5 @@ def stat_of(files: tuple[FileStat, ...]) -> str:
 
 
 def _counts(files: tuple[FileStat, ...]) -> list[tuple[int | None, int | None]]:
+    # With a row of zeros, a diff without files can be unzipped as well.
     return [(0, 0), *((file.added, file.removed) for file in files)]

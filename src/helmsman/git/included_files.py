@@ -55,6 +55,7 @@ def include(tree: Worktree) -> Included:
 
     def copy(path: str, content: IO[bytes], status: os.stat_result) -> str | None:
         target = tree.path / path
+        # A link of the commit may lead out of the worktree.
         if _behind_a_link(tree.path, path):
             return _LINK
         if os.path.lexists(target):
@@ -103,12 +104,14 @@ def unpack_included(archive: Path, root: Path, place: Path) -> None:
             for entry in entries:
                 path = PurePosixPath(entry.name)
                 room, files = room - entry.size, files + 1
+                # File systems of macOS ignore case.
                 odd = (
                     path.is_absolute()
                     or not path.parts
                     or any(part.casefold() in ("..", ".git") for part in path.parts)
                 )
                 content = entries.extractfile(entry) if entry.isreg() and not odd else None
+                # One more, because `.worktreeinclude` is sent along.
                 if content is None or room < 0 or files > _MOST_FILES + 1:
                     raise WorktreeError(f"The files that were sent along cannot be placed: {named(entry.name)}.")
                 with beside.open("wb") as written:
@@ -158,17 +161,21 @@ def _each_named(git: Git, take: Callable[[str, IO[bytes], os.stat_result], str |
 
 @contextmanager
 def _opened(source: Path) -> Iterator[tuple[IO[bytes], os.stat_result]]:
+    # The file may have become a link or a pipe since it was listed; opening a pipe waits for a writer.
     opened = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(opened, "rb") as content:
         yield content, os.fstat(content.fileno())
 
 
 def _named_and_ignored(git: Git) -> list[str]:
+    # With `--exclude-from` alone, git's own rules do not count. Which of the files it ignores is asked below.
     others = ("ls-files", "-z", "--others", "--ignored", f"--exclude-from={git.work_tree / INCLUDE_FILE}")
     with git.viewed() as seen:
+        # A nested repository is listed as a directory.
         found = [path for path in seen.names(*others) if not path.endswith("/")]
         if not found:
             return []
+        # Exits with 1 if none is ignored.
         answer = seen.run("check-ignore", "-z", "--stdin", stdin=nul_separated(found), accept=(0, 1))
     ignored = {os.fsdecode(path) for path in answer.output.split(b"\0") if path}
     return [path for path in found if path in ignored]

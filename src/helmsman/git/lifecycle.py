@@ -155,6 +155,7 @@ def _planned(main: Git, directory: Path, base: str, state_dir: Path, *, beside: 
         beside=beside,
     )
     records_directory(state_dir)
+    # Claimed before it is recorded: a recorded worktree without an owner counts as a leftover.
     claim(tree)
     try:
         with file_lock(state_dir / "worktree-ports.lock", timeout=_PORT_SECONDS):
@@ -205,6 +206,7 @@ def _start_of(main: Git, start: str | None, on_note: Callable[[str], None]) -> s
         return _with_uncommitted(main, head, on_note)
     if (pull_request := _PULL_REQUEST.fullmatch(start)) is not None:
         return _fetched(main, pull_request[1])
+    # As for `git switch`, a branch that only the remote has will do.
     found = main.commit(start) or main.commit(f"refs/remotes/origin/{start}")
     if found is None:
         raise InvalidInput(
@@ -367,6 +369,7 @@ def _remove_branch(tree: Worktree) -> bool:
     with git.viewed() as seen:
         if not seen.has(reference):
             return False
+        # Exits with 1 if the branch is checked out elsewhere.
         seen.run("branch", "--quiet", "-D", tree.branch, accept=(0, 1))
     return git.has(reference)
 

@@ -143,6 +143,7 @@ def place(workspace: PackedTree, parts: Parts, state_dir: Path) -> Placed:
         _fetch(git, workspace, parts)
         git.with_settings(REFERENCES).run("update-ref", f"{_PLACED}/{workspace.id}", workspace.commit)
         own = Git(work_tree=path, git_dir=git.git_dir / "worktrees" / folder, place=state_dir)
+        # Remains of a process that was killed before it wrote the record.
         _remove(own)
         try:
             options = ("--quiet", "--detach", "--no-checkout")
@@ -151,6 +152,7 @@ def place(workspace: PackedTree, parts: Parts, state_dir: Path) -> Placed:
             if parts.included is not None:
                 unpack_included(parts.included, path, state_dir)
             found = Placed(workspace=workspace, path=path, directory=made_inside(path / workspace.directory, path))
+            # Last: a recorded workspace is complete.
             replace_file(_record(state_dir, workspace.id), json.dumps(pack(found)))
         except BaseException:
             _remove(own)
@@ -338,6 +340,7 @@ def go_on_from(tree: Worktree, result: Result, bundle: Path | None) -> None:
     git = tree.own_git.with_settings(REFERENCES).with_variables(GIT_LFS_SKIP_SMUDGE="1")
     git.run("read-tree", "--reset", "-u", "--no-recurse-submodules", result.commit)
     git.run("update-ref", f"refs/heads/{tree.branch}", result.head or result.base)
+    # The files are those of the result, the index that of HEAD: their difference is uncommitted.
     git.run("read-tree", "HEAD")
 
 
@@ -496,6 +499,7 @@ def apply_result(
         differences = git.differences(base, result)
         refuse_repositories(one.path for one in differences if one.is_submodule)
         changed = {one.path for one in differences}
+        # The user's own index shows what is uncommitted.
         own = replace(git, index=None, objects=None)
         uncommitted = {entry[3:] for entry in own.names("status", "--porcelain=v1", "-z", "-uno", "--no-renames")}
         sparse = left_out_by_sparse_checkout(own)
@@ -510,6 +514,7 @@ def apply_result(
             if not more:
                 break
         since = _differing(git, base, now)
+        # Without changed files that have the content of the result already.
         unexpected = sorted((uncommitted & since) - (changed - to_do))
         if unexpected and not allow_dirty:
             raise DirtyTree(
