@@ -11,6 +11,9 @@ from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from prometheus_client.parser import text_string_to_metric_families
 
+from helmsman.capabilities.usage_report import UsageGroup, UsageReport
+from helmsman.httpd.public import prometheus_text
+from helmsman.model.events import Usage
 from helmsman.testing import say
 from tests.web.conftest import anybody, app, logins, server, token
 
@@ -63,3 +66,12 @@ async def test_prometheus_reads_what_runs_and_what_was_spent(
     assert found["helmsman_turns_max",] == helm.settings.max_sessions
     assert found["helmsman_turns_total", "codex"] == 1
     assert found["helmsman_tokens_total", "codex", "input"] > 0
+
+
+async def test_a_large_counter_keeps_its_last_digit(helm: HelmsmanService) -> None:
+    usage = Usage(input_tokens=123_456_789, output_tokens=1)
+    spent = UsageGroup(key="codex", sessions=1, turns=1, usage=usage, cost_usd=0.1 + 0.2, unpriced_tokens=0)
+    report = UsageReport(group_by="agent", since=None, groups=(spent,), total=spent, unpriced_models=())
+    told = await prometheus_text(helm, report)
+    assert 'helmsman_tokens_total{agent="codex",type="input"} 123456789\n' in told
+    assert 'helmsman_cost_usd_total{agent="codex"} 0.3\n' in told

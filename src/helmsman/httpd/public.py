@@ -129,7 +129,8 @@ def _family(name: str, kind: str, about: str, samples: _Samples) -> str:
     lines = [f"# HELP {name} {about}", f"# TYPE {name} {kind}"]
     for labels, value in samples:
         shown = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
-        lines.append(f"{name}{{{shown}}} {value:g}" if labels else f"{name} {value:g}")
+        # With the digits of a large counter: `g` alone rounds to six.
+        lines.append(f"{name}{{{shown}}} {value:.15g}" if labels else f"{name} {value:.15g}")
     return "\n".join(lines) + "\n"
 
 
