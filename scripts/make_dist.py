@@ -4,7 +4,7 @@
 2. Embed a software bill of materials (CycloneDX, PEP 770) in the wheel, and check the licences of all dependencies.
 3. Install the wheel in an empty environment, run `helmsman demo` there, and uninstall it.
 
-The files are in `dist/`.
+The files are in `dist/`, with a Homebrew formula for the sdist.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 DIST: Final = ROOT / "dist"
 TOOLS: Final = ROOT / ".cache" / "dist-tools"
 TOOL_PACKAGES: Final = ("build>=1.3", "cyclonedx-bom>=7", "pip-licenses>=5", "twine>=6.1", "wheel>=0.45")
+FORMULA: Final = ROOT / "packaging" / "homebrew" / "helmsman.rb"
 SBOM: Final = "codex-helmsman.cdx.json"
 INSTALL_SECONDS: Final = 600
 RUN_SECONDS: Final = 300
@@ -76,6 +77,18 @@ def _make(scratch: Path) -> None:
     for file in (sdist, wheel):
         shutil.copy2(file, DIST)
         print(f"  dist/{file.name}  sha256 {_digest(file)}")
+    (DIST / FORMULA.name).write_text(formula_of(sdist), encoding="utf-8")
+    print(f"  dist/{FORMULA.name}")
+
+
+def formula_of(sdist: Path) -> str:
+    """Return the Homebrew formula that installs an sdist of the package index."""
+    name, version = sdist.name.removesuffix(".tar.gz").rsplit("-", 1)
+    url = f"https://files.pythonhosted.org/packages/source/{name[0]}/{name}/{sdist.name}"
+    text = FORMULA.read_text(encoding="utf-8")
+    for mark, value in {"@URL@": url, "@VERSION@": version, "@SHA256@": _digest(sdist)}.items():
+        text = text.replace(mark, value)
+    return text
 
 
 def _environment(path: Path, packages: tuple[str, ...], *, constrained: bool = False) -> Path:

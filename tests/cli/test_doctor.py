@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from helmsman.cli.checks import check_release
 from helmsman.testing import CodexHome, HomeTemplates
 from tests.cli.conftest import Cli, Done
 
@@ -122,3 +126,36 @@ async def test_every_line_that_is_not_well_says_what_to_do(bare_cli: Cli, tmp_pa
     unwell = [check for check in checks.values() if check["status"] != "ok"]
     assert {check["name"] for check in unwell} >= {"Codex", "Git"}
     assert all((check.get("fix") or check["detail"]).endswith(".") for check in unwell)
+
+
+@pytest.mark.parametrize(
+    ("body", "wanted"),
+    [
+        ({"versions": ["0.9.0", "1.0.0rc1", "1.0.0", "1.0.10", "1.0.9", "2.0.0b1"]}, "1.0.10 is newer than"),
+        ({"versions": ["0.9.0"]}, "is the newest one"),
+        ([], "does not say which releases"),
+    ],
+)
+async def test_a_newer_release_is_named(body: object, wanted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, str | None]] = []
+
+    class Index(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append((self.path, self.headers["Accept"]))
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps(body).encode())
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Index) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{server.server_port}/simple/")
+        check = check_release()
+        thread.join(10)
+    assert wanted in check.detail
+    assert asked == [("/simple/codex-helmsman/", "application/vnd.pypi.simple.v1+json")]
+    monkeypatch.setenv("PIP_INDEX_URL", "file:///etc")
+    assert "no address of the web" in check_release().detail

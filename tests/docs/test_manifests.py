@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import tomllib
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+from scripts.make_dist import formula_of
 
 from helmsman._version import __version__
 from helmsman.mcp.server import toolset_tools
@@ -83,3 +85,13 @@ def test_the_release_workflow_is_the_only_job_that_may_publish() -> None:
     assert "password" not in text
     assert text.count("id-token: write") == 2  # the package index, and the MCP registry
     assert "make dist" in text
+
+
+def test_the_formula_installs_the_sdist_that_was_built(tmp_path: Path) -> None:
+    sdist = tmp_path / f"codex_helmsman-{__version__}.tar.gz"
+    sdist.write_bytes(b"built")
+    formula = formula_of(sdist)
+    assert f'version "{__version__}"' in formula
+    assert f'/c/codex_helmsman/{sdist.name}"' in formula
+    assert hashlib.sha256(b"built").hexdigest() in formula
+    assert "@" not in formula.replace("python@3.13", "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +19,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import anyio
 
+from helmsman._version import __version__
 from helmsman.agents.codex.agent import agent_in_use
 from helmsman.agents.codex.app_servers import can_detach, why_bound
 from helmsman.agents.codex.binary import app_server_capabilities
@@ -101,6 +104,40 @@ _ERROR_LENGTH: Final = 160
 
 _TYPE_NAMES: Final = re.compile(r"Send message error Transport \[[^\]]*\] error: ")
 """Internal type names that Codex repeats in its errors about MCP servers."""
+
+
+_INDEX: Final = "https://pypi.org/simple"
+_PACKAGE: Final = "codex-helmsman"
+_INDEX_SECONDS: Final = 10
+_RELEASE: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)")
+
+
+def check_release() -> Check:
+    """Ask the package index, by default PyPI, for a newer release. Only users ask for this. Blocks."""
+    name, index = "Release", os.environ.get("PIP_INDEX_URL") or _INDEX
+    request = urllib.request.Request(  # noqa: S310 - the scheme is checked
+        f"{index.rstrip('/')}/{_PACKAGE}/", headers={"Accept": "application/vnd.pypi.simple.v1+json"}
+    )
+    if request.type not in ("https", "http"):
+        return Check(
+            name, "warning", f"PIP_INDEX_URL is {index}, which is no address of the web.", "Look there yourself."
+        )
+    try:
+        with urllib.request.urlopen(request, timeout=_INDEX_SECONDS) as answer:  # noqa: S310 - as above
+            versions = json.load(answer)["versions"]
+        found = (_RELEASE.fullmatch(version) for version in versions)
+        newest = max((tuple(map(int, one.groups())) for one in found if one is not None), default=None)
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        return Check(
+            name, "warning", f"{index} does not say which releases there are: {error}.", "Look there yourself."
+        )
+    here = _RELEASE.match(__version__)
+    known = (0, 0, 0) if here is None else tuple(map(int, here.groups()))
+    is_final = here is not None and here.end() == len(__version__)
+    if newest is None or newest < known or (newest == known and is_final):
+        return Check(name, "ok", f"{__version__} is the newest one.")
+    said = f"{'.'.join(map(str, newest))} is newer than {__version__}."
+    return Check(name, "warning", said, f"Upgrade: pip install --upgrade {_PACKAGE}, and helmsman hub restart.")
 
 
 async def check_codex(helm: HelmsmanService, binary: CodexBinary, settings: Settings) -> list[Check]:

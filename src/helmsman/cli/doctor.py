@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -30,17 +30,20 @@ _MARKS = {"ok": ("✓", "green"), "absent": ("-", "dim"), "warning": ("!", "yell
     "CODEX_CLI_PATH=~/codex/bin/codex helmsman doctor",
 )
 @click.option("-v", "--verbose", is_flag=True, help="All details, and what this Codex can and cannot do.")
-def command(verbose: bool, as_json: bool) -> int:
+@click.option("--releases", is_flag=True, help="Also ask the package index for a newer Helmsman.")
+def command(verbose: bool, releases: bool, as_json: bool) -> int:
     """Check the Codex on this machine and what it needs: a real handshake, account, sandbox, directories.
 
     Passed checks take one line each. Failed ones come last, with the fix, and the exit code is then 1.
     """
     import anyio
 
-    from helmsman.cli.checks import examine
+    from helmsman.cli.checks import check_release, examine
 
     with at_work("Trying out Codex and the other agents", as_json=as_json):
         report = anyio.run(examine, settings_of_command())
+        if releases:
+            report = replace(report, checks=(*report.checks, check_release()))
     if as_json:
         print_json(_as_dict(report))
     else:
