@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import runpy
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import jsonschema
-from scripts.make_dist import formula_of
 
 from helmsman._version import __version__
 from helmsman.mcp.server import toolset_tools
@@ -90,7 +90,7 @@ def test_the_release_workflow_is_the_only_job_that_may_publish() -> None:
 def test_the_formula_installs_the_sdist_that_was_built(tmp_path: Path) -> None:
     sdist = tmp_path / f"codex_helmsman-{__version__}.tar.gz"
     sdist.write_bytes(b"built")
-    formula = formula_of(sdist)
+    formula = runpy.run_path(str(ROOT / "scripts" / "make_dist.py"))["formula_of"](sdist)
     assert f'version "{__version__}"' in formula
     assert f'/c/codex_helmsman/{sdist.name}"' in formula
     assert hashlib.sha256(b"built").hexdigest() in formula
