@@ -124,6 +124,7 @@ class Notices:
     async def shown(self, notice_id: str) -> None:
         """Record that a page has shown a notification."""
         for delivery in (await self.for_pages()).deliveries:
+            # # `begin` fails if another page has shown it.
             if delivery.id == notice_id and await self._store.begin(delivery):
                 await self._store.finish(delivery, "sent")
 

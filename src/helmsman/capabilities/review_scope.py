@@ -136,6 +136,7 @@ def _commit(git: Git, name: str, parameter: str) -> str:
 def comparison(git: Git, branch: str) -> str:
     """Return the merge base with the branch, to compare the working tree with."""
     base = _commit(git, branch, "branch")
+    # # 1: there is no common history. 128: HEAD has no commit.
     answer = git.run("merge-base", base, "HEAD", accept=(0, 1, 128))
     return answer.output.decode("ascii").strip() if answer.code == 0 else base
 
@@ -143,6 +144,7 @@ def comparison(git: Git, branch: str) -> str:
 def default_target(directory: Path, base: str | None, state_dir: Path) -> ReviewTarget:
     """Return the default target: uncommitted changes, and in a worktree everything since its `base`."""
     git = None if base is None else find_git(directory, state_dir)
+    # # Without a new commit, all changes since `base` are uncommitted ones.
     if git is None or base is None or git.commit("HEAD") == base:
         return ReviewTarget()
     return ReviewTarget(kind="base", value=base)
@@ -163,6 +165,7 @@ def _differs(git: Git, commit: str) -> bool:
 
 
 def _is_changed(git: Git, commit: str) -> bool:
+    # # Exits with 1 if something differs.
     return git.run("diff", "--quiet", "--no-ext-diff", "--no-textconv", commit, "--", accept=(0, 1)).code == 1
 
 

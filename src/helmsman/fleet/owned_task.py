@@ -45,6 +45,7 @@ class MachineOffer(NamedTuple):
     labels: list[str]
 
 
+# # The lock of `for share` keeps other workers from claiming the task before the statement is over.
 _OWNED: Final = """
     with owned as (select id, lane from helmsman.queue where id = %(task)s and epoch = %(epoch)s for share)
 """
@@ -72,6 +73,7 @@ def _logged(source: LiteralString) -> LiteralString:
     )"""  # noqa: S608 - of constants
 
 
+# # In `returning`, a subquery still sees the row as it was: `worker_before`.
 _CLAIMED: Final[LiteralString] = """
     ), claimed as (
         update helmsman.queue mine set
@@ -103,6 +105,7 @@ _CLAIMED: Final[LiteralString] = """
     from (select) one left join claimed on true order by priority, number
 """
 """Claim the picked tasks: raise their epochs. There is always a row, for the seconds until the next delayed task is due."""
+# # With `skip locked`, workers that claim at the same time do not wait for each other.
 _NEXT: Final[LiteralString] = """
     with picked as (
         select id from helmsman.queue task
