@@ -115,7 +115,8 @@ async def test_a_host_shows_the_question_and_its_button_calls_the_tool(
     async with Client(build_server(helm), extensions=[Apps()]) as client, chromium.page() as page:
         tools = {one.name: one.meta for one in (await client.list_tools()).tools}
         uri = (tools["codex_wait"] or {})["ui"]["resourceUri"]
-        assert tools["codex_start"] is None
+        assert tools["codex_list"] is None
+        assert (tools["codex_diff"] or {})["ui"]["resourceUri"] == uri
         (card,) = (await client.read_resource(uri)).contents
         assert isinstance(card, types.TextResourceContents)
         assert card.mime_type == "text/html;profile=mcp-app"

@@ -1,7 +1,8 @@
-"""MCP Apps (`io.modelcontextprotocol/ui`): a card for a question, in clients that render it.
+"""MCP Apps (`io.modelcontextprotocol/ui`): a card for a session, its question, or its changes, in clients that render it.
 
-The card shows what the text of the result shows. Its buttons call the tool with which the model answers, so the server's
-checks are the same: who may not answer by the tool cannot by the card. What is not shown whole can only be refused.
+The card shows what the text of the result shows, and looks again while a session is not over. Its buttons call the tools
+that the model would call, so the server's checks are the same: a client that may not answer or apply by a tool cannot by
+the card. What is not shown whole can only be refused.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ if TYPE_CHECKING:
 
 EXTENSION: Final = EXTENSION_ID
 SCHEME: Final = "ui://"
-_CARD: Final = Path(__file__).with_name("question_card.html")
-_URI: Final = "ui://helmsman/{tool}/question"
+_CARD: Final = Path(__file__).with_name("card.html")
+_URI: Final = "ui://helmsman/{tool}/session"
 _VOICES: Final = ("codex", "agent")
-_WITH_CARD: Final = ("status", "wait")
+_WITH_CARD: Final = ("start", "say", "status", "wait", "diff")
+_CALLED: Final = ("respond", "status", "apply", "discard")
 _META: Final[dict[str, Any]] = {"ui": {"prefersBorder": True}}
 
 
@@ -50,5 +52,7 @@ def card_content(uri: str) -> types.TextResourceContents:
 
 @cache
 def _card(voice: str) -> str:
-    card = _CARD.read_text(encoding="utf-8").replace("{respond}", f"{voice}_respond")
+    card = _CARD.read_text(encoding="utf-8")
+    for verb in _CALLED:
+        card = card.replace(f"{{{verb}}}", f"{voice}_{verb}")
     return card.replace("{refusals}", " ".join(sorted(REFUSALS)))
