@@ -174,6 +174,10 @@ def each(amount: int, step=1):
 
 def unused(amount: int) -> int:
     return amount
+
+
+def reduced(how, amounts, times=1):
+    return how(amounts) * times
 """
 CART_TESTS = """\
 import asyncio
@@ -188,6 +192,7 @@ def test_all():
     assert cart.Line(2, 3).total() == 6
     assert asyncio.run(cart.later(1)) == 1
     assert list(cart.each(1)) == [2]
+    assert cart.reduced(sum, [1, 2]) == 3
     assert cart.Open(open(__file__)).size()
 """
 CHANGES = {
@@ -196,6 +201,7 @@ CHANGES = {
     "def _rounded(amount):\n    return amount": "def _rounded(amount):\n    return amount - (amount == 7)",
     "(cls, amount: int) -> int:\n        return amount": "(cls, amount: int) -> int:\n        return amount or 1",
     "sleep(0)\n    return amount": "sleep(0)\n    return abs(amount)",
+    "how(amounts) * times": "how(amounts)",
     "step=1": "step=2 - 1 if True else 0",
     "len(self.file.name)": "len(self.file.name) + 0",
     "def unused(amount: int) -> int:\n    return amount": "def unused(amount: int) -> int:\n    return amount or 1",
@@ -217,7 +223,7 @@ async def test_methods_properties_coroutines_and_defaults_are_compared_on_new_in
         assert (await checks.after(PYTEST)).passed, "the tests do not tell"
         found = await compare(checks, PYTEST, 1.0)
     differing = {one["call"].partition("(")[0] for one in found.counterexamples}
-    assert {"cart.Line", "cart.Cart", "cart.Cart.free", "cart.later", "cart.unused"} <= differing, found
+    assert {"cart.Line", "cart.Cart", "cart.Cart.free", "cart.later", "cart.unused", "cart.reduced"} <= differing, found
     assert {"cart.Cart.add", "cart.Cart.owed", "cart.Line.total", "cart.each"} <= found.functions.keys(), found
     assert found.not_compared == {
         "cart.Open.size": "no test calls it with plain values, and its parameters do not say which to generate"

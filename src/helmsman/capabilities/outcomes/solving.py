@@ -400,13 +400,13 @@ class ChangeJob(ABC):
             "addedTests": added,
         }
 
-    async def _after(self, checks: Experiment, before: CheckResult) -> _Looked:
+    async def _after(self, checks: Experiment, before: CheckResult) -> Looked:
         most = MORE_RUNS if before.is_flaky else RUNS
         after = await steadily(partial(checks.after, self.command, before.reads), most)
         edited = await checks.edited()
         now = await checks.now(self.command) if checks.held else None
         fail = await tests_still_fail(self.work, checks, self.command, after)
-        return _Looked(checks=checks, after=after, now=now, edited=edited, fail=fail)
+        return Looked(checks=checks, after=after, now=now, edited=edited, fail=fail)
 
     # --- before ------------------------------------------------------------------------------------------------------
 
@@ -598,7 +598,7 @@ async def _root_cause(checks: Experiment, said: str) -> tuple[Verdict, dict[str,
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Looked:
+class Looked:
     """Check with its previous files (`after`), and with the whole change (`now`) if that differs.
 
     `fail` says whether tests that have to fail do.
