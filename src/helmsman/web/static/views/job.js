@@ -63,11 +63,17 @@ function parts({ task, sessions, report, files }, refresh) {
     report?.comparison ? comparison(report.comparison) : null,
     report?.before || report?.after ? checks(report) : null,
     report?.evidence?.length ? h("section", {}, h("h2", {}, "Evidence"), h("ul", { class: "evidence" }, report.evidence.map(evidence))) : null,
+    report?.checkChanges?.length ? section("Changes to the check, left out when it ran", report.checkChanges.map((one) => one.what)) : null,
+    report?.notes?.length ? section("For you to look at: the check cannot tell", report.notes) : null,
     ...["findings", "refuted", "rejected"].map((word) => (report?.[word]?.length ? findings(word, report[word]) : null)),
     report?.steps?.length ? steps(report) : null,
     report?.candidates?.length > 1 ? candidates(report) : null,
     files?.length ? h("section", {}, h("h2", {}, "Change"), reviewed(report), files.map((file) => [h("p", { class: "file" }, fileHeading(file)), diffLines(file)])) : null,
   ];
+}
+
+function section(title, lines) {
+  return h("section", {}, h("h2", {}, title), list(lines));
 }
 
 function running(task) {
@@ -193,7 +199,7 @@ function candidates(report) {
     {},
     h("h2", {}, "Candidates"),
     h("table", { class: "numbers" }, h("thead", {}, h("tr", {}, head.map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, report.candidates.map(row))),
-    report.matrix?.length ? matrix(report.matrix) : null,
+    report.matrix?.length ? [h("h3", {}, "Which candidate passes the tests that each wrote"), matrix(report.matrix)] : null,
     report.compared ? h("p", {}, report.compared) : null,
   );
 }
