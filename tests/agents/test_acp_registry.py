@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import os
 import shutil
 import stat
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from helmsman.agents.acp_registry import NotInstalled, registered, registry
+from helmsman.agents.acp_registry import NotInstalled, look_up, registered, registry
 from helmsman.base.caller_context import CallerContext
 from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput
@@ -65,6 +66,30 @@ def test_every_entry_has_an_exact_version_and_a_checksum() -> None:
         assert len(agent.integrity) == len("sha512-") + 88, agent.id
     with pytest.raises(InvalidInput, match="pi-acp"):
         registered("nonsense")
+
+
+def test_the_registry_is_asked_on_demand(log: Path, tmp_path: Path) -> None:
+    index, npm = tmp_path / "registry.json", log.parent / "programs" / "npm"
+    told = {"dist.integrity": "sha512-x", "bin": {"other": "o.js", "agent": "a.js"}, "license": "MIT"}
+    npm.write_text(f"#!/bin/sh\necho \"$*\" >> {log}\necho '{json.dumps(told)}'\n")
+    npx = {"package": "@company/agent@1.2.3", "args": ["--acp"]}
+    entries = [
+        {"id": "new-agent", "name": "New", "version": "1.2.3", "description": "An agent", "distribution": {"npx": npx}},
+        {"id": "binary", "name": "Binary", "version": "1.0.0", "distribution": {"binary": {}}},
+        {"id": "range", "name": "Range", "distribution": {"npx": {"package": "agent@^1"}}},
+    ]
+    index.write_text(json.dumps({"version": "1", "agents": entries}))
+    found = look_up("new-agent", index.as_uri())
+    assert (found.package, found.version, found.program, found.args) == ("@company/agent", "1.2.3", "agent", ("--acp",))
+    assert (found.integrity, found.license) == ("sha512-x", "MIT")
+    assert log.read_text() == "view @company/agent@1.2.3 dist.integrity bin license --json\n"
+    for name in ("binary", "range"):
+        with pytest.raises(NotInstalled, match="not offered as a package of npm"):
+            look_up(name, index.as_uri())
+    with pytest.raises(InvalidInput, match="no 'nonsense'"):
+        look_up("nonsense", index.as_uri())
+    with pytest.raises(NotInstalled, match="does not answer"):
+        look_up("new-agent", (tmp_path / "missing").as_uri())
 
 
 @pytest.mark.long

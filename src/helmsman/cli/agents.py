@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import click
 
-from helmsman.agents.acp_registry import registered, registry
+from helmsman.agents.acp_registry import look_up, registered, registry
 from helmsman.base.caller_context import environment
 from helmsman.base.config_values import as_toml, dotted, key_path, pair, read_value
 from helmsman.base.files import replace_file
@@ -404,11 +404,13 @@ _REGISTERED_COLUMNS: Final = (
 )
 @click.argument("name", required=False)
 @yes_option
-def add_command(name: str | None, agreed: bool, as_json: bool) -> int:
+@click.option("--refresh", is_flag=True, help="Ask the registry for its present version; the checksum is npm's of now.")
+def add_command(name: str | None, refresh: bool, agreed: bool, as_json: bool) -> int:
     """Install the agent NAME with npm, and add it to your own helmsman.toml. Without NAME, list them.
 
-    The version and the checksum of the package are those that this Helmsman was made with. Its install scripts are not
-    run. Like every agent of your own, it works in Codex's sandbox.
+    The version and the checksum of the package are those that this Helmsman was made with; with --refresh any agent of the
+    registry that is a package of npm, in its present version. Its install scripts are not run. Like every agent of your own,
+    it works in Codex's sandbox.
     """
     if name is None:
         agents = registry().values()
@@ -416,7 +418,7 @@ def add_command(name: str | None, agreed: bool, as_json: bool) -> int:
         shown = {"agents": [{"name": one.id, "version": one.version, "package": one.package} for one in agents]}
         print_list(shown, rows, _REGISTERED_COLUMNS, lambda _: rows, nothing="", as_json=as_json)
         return ExitCode.OK
-    agent, path = registered(name), own_file()
+    agent, path = look_up(name) if refresh else registered(name), own_file()
     content = path.read_text(encoding="utf-8") if path.exists() else ""
     if agent.id in (tomllib.loads(content).get("agents") or {}):
         raise InvalidInput(f"{path} has [agents.{agent.id}] already. Remove it first.", parameter="name")

@@ -239,6 +239,20 @@ async def test_an_interrupt_answers_what_is_open_and_ends_what_was_started(
         ]
 
 
+@pytest.mark.parametrize("can", [True, False])
+async def test_further_directories_are_named_to_an_agent_that_takes_them(
+    fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path, can: bool
+) -> None:
+    if can:
+        fake.greets(agentCapabilities={"loadSession": True, "sessionCapabilities": {"additionalDirectories": {}}})
+    fake.on("work", says("done"))
+    async with engine_of(fake, tmp_path) as engine:
+        session = await begin(engine, replace(options, writes="workspace", writable_roots=(tmp_path,)), "work")
+        assert (await session.end()).outcome == "completed"
+    (opened,) = (one["params"] for one in fake.received if one.get("method") == "session/new")
+    assert opened.get("additionalDirectories") == ([str(tmp_path)] if can else None)
+
+
 async def test_an_agent_that_does_not_stop_is_ended_and_its_session_continues(
     options: SessionOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

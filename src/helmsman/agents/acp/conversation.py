@@ -262,7 +262,10 @@ class AcpConversation(Conversation):
         assert directory is not None
         await anyio.to_thread.run_sync(self._profile.refuse_danger, options, directory)
         meta = self._profile.session_meta(options)
-        place = {"cwd": str(directory), "mcpServers": [], **({"_meta": meta} if meta else {})}
+        known = mapping(mapping(self.process.answer.get("agentCapabilities")).get("sessionCapabilities"))
+        place: dict[str, Any] = {"cwd": str(directory), "mcpServers": [], **({"_meta": meta} if meta else {})}
+        if options.writable_roots and "additionalDirectories" in known:
+            place["additionalDirectories"] = [str(root) for root in options.writable_roots]
         if is_new:
             made = await self.ask("session/new", place)
             session.id = text(made.get("sessionId"))
@@ -274,7 +277,6 @@ class AcpConversation(Conversation):
             await self._set_up(options)
         else:
             self._loading, session.cost = True, None
-            known = mapping(mapping(self.process.answer.get("agentCapabilities")).get("sessionCapabilities"))
             # Resume does not replay. Agents without it replay the whole conversation before they answer; `_loading`
             # drops that.
             method = "session/resume" if "resume" in known else "session/load"
