@@ -23,7 +23,7 @@ class Agents extends EventTarget {
         this.dispatchEvent(new Event("agents"));
       })
       .catch(() => {
-        this.#reading = null; // the next who asks tries again
+        this.#reading = null; // the next call tries again
       });
     return this.#reading;
   }
@@ -40,13 +40,13 @@ class Agents extends EventTarget {
     return this.get(name)?.title ?? name;
   }
 
-  /** The name of an agent where there are several; with one alone nobody needs to be told. */
+  /** The name of an agent where there are several; with a single one it is not needed. */
   mark(name) {
     return name && (this.installed.length > 1 || name !== this.all[0]?.agent) && this.all.length ? h("span", { class: "agent" }, this.title(name)) : null;
   }
 }
 
-/** Whether this is an agent; another machine may say anything. */
+/** Whether this is an agent; another machine may send anything. */
 function isAgent({ agent, title, can, cannot, lacks }) {
   return typeof agent === "string" && typeof title === "string" && Array.isArray(can) && cannot instanceof Object && lacks instanceof Object;
 }
@@ -77,6 +77,6 @@ export function agentFilter(label, onchange) {
     select.hidden = offered.length < 2 && !chosen;
   };
   agents.addEventListener("agents", fill);
-  fill(); // they are read once somebody is logged in: asked before, the answer would log out who has just come in
+  fill(); // read after the login: a refused request from before it would log the user out again
   return select;
 }

@@ -1,11 +1,11 @@
-// When an answer counts: not before its question has been in front of somebody for a moment.
+// When an answer counts: only after its question has been on screen for a moment.
 //
-// A key or a click that was meant for something else must never answer. So what a person presses reaches an answer only if it
+// A key or a click that was meant for something else must never answer. So a press reaches an answer only if the answer
 // was on screen for MOMENT, in a window that had the focus and with nothing over it. A click also needs it to have stayed in its
-// place (what slides under the pointer was not aimed at), a key needs the question to have had the focus, and to come alone:
-// whoever types is not answering.
+// place (nobody aims at what slides under the pointer). A key needs the question to have had the focus, and to come alone:
+// a person who types is not answering.
 //
-// This file watches from outside: a card is guarded by being a `.question`, whatever is in it.
+// This file needs no help of the cards: every `.question` is guarded, whatever it contains.
 
 import { h } from "./dom.js";
 
@@ -46,7 +46,7 @@ export function mayPress(button, event) {
   return false;
 }
 
-/** A quiet word at the end of a card. */
+/** A remark at the end of a card. */
 export function hint(card, words) {
   card.querySelector(":scope > .hint-early")?.remove();
   const shown = h("p", { class: "hint-early quiet", role: "status" }, words);
@@ -93,7 +93,7 @@ function noteKey(event) {
 
 function guard(event) {
   const button = event.target.closest?.(ANSWERS);
-  if (!button || !event.isTrusted) return; // what the page presses itself was judged before
+  if (!button || !event.isTrusted) return; // a click of the page itself: its key was checked before
   const card = button.closest(GUARDED);
   const active = document.activeElement;
   const byKey = event.detail === 0 && card.contains(active); // on the button, or Enter in a field of the same form

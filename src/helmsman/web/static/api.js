@@ -2,18 +2,18 @@
 
 import { released } from "./press.js";
 
-// A browser has six connections for all that the page asks, and one is the stream. What another machine is asked may take long, and never
-// takes them all: what is of this one is read at once, however slow the others are.
+// A browser has six connections for all requests of the page, and one is the stream. Requests to other machines may take long, and never
+// take them all: this machine is read at once, however slow the others are.
 class Line {
-  #asked = new Set(); // machines, each one thing at a time: who is slow does not keep the others waiting
+  #asked = new Set(); // machines, one request each at a time: a slow one does not delay the others
   #waiting = [];
 
-  /** So many machines are asked at once, and nobody is waited for longer than so many seconds. */
+  /** At most `most` machines are asked at the same time, each for `seconds`. */
   constructor(most, seconds) {
     Object.assign(this, { most, seconds });
   }
 
-  /** When it is the turn of this machine. */
+  /** Resolves when it is the turn of this machine. */
   async turn(host) {
     if (this.#isFree(host)) this.#asked.add(host);
     else await new Promise((resolve) => this.#waiting.push({ host, resolve }));
@@ -84,7 +84,7 @@ export function jobPlace(id) {
   return place("j", id);
 }
 
-/** An address of these parts. They are somebody's words: none is more than one part. A machine's name before an id stays readable. */
+/** An address of these parts. They come from outside: none may become more than one part. A machine's name before an id stays readable. */
 function place(...parts) {
   return `#/${parts.filter((one) => one !== undefined).map((one) => encodeURIComponent(one).replaceAll("%3A", ":")).join("/")}`;
 }
@@ -95,7 +95,7 @@ function call(url, options) {
   return host ? callElsewhere(host, url, options) : callHere(url, options);
 }
 
-/** Ask something about another machine, when it is its turn, and not for ever. */
+/** Ask something about another machine, when it is its turn, with a time limit. */
 async function callElsewhere(host, url, options) {
   const method = options.method ?? "GET";
   const line = LINES[method];
@@ -117,7 +117,7 @@ async function callHere(url, options) {
     return await callOnce(url, options);
   } catch (error) {
     if (error.code !== "wrong_token") throw error;
-    if (await window.helmsmanDevice.logInAgain()) return await callOnce(url, options); // it was refused, so it was not done
+    if (await window.helmsmanDevice.logInAgain()) return await callOnce(url, options); // safe to repeat: the server has refused it
     onLoggedOut();
     throw error;
   }
@@ -131,7 +131,7 @@ async function callOnce(url, options) {
     throw new ApiError("unreachable", "Helmsman does not answer. Check that it is still running, and try again.");
   }
   const content = await answer.json().catch(() => ({}));
-  await released(); // all that is drawn anew is drawn because of an answer
+  await released(); // every redraw follows an answer
   if (answer.ok) return content;
   throw new ApiError(content.code ?? "unknown", content.message ?? `The server said ${answer.status}.`, content);
 }

@@ -1,4 +1,4 @@
-// The page: which view is shown, and what is the same on all of them.
+// The page: the current view, and the parts that all views share.
 
 import { agents } from "./agents.js";
 import { guardAnswers } from "./answering.js";
@@ -49,7 +49,7 @@ function show(name, made) {
     if (isHere) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  if (!first) view.heading.focus({ preventScroll: true }); // so that the next key and the screen reader begin here
+  if (!first) view.heading.focus({ preventScroll: true }); // the next key and the screen reader start here
   view.open().catch((error) => toast(error.message, "error"));
   showNotices();
 }
@@ -78,7 +78,7 @@ function route() {
   show(name, make());
 }
 
-/** A part of an address; one that was written by hand may be none. */
+/** A part of an address; one that was typed by hand may be invalid. */
 function decoded(part) {
   try {
     return decodeURIComponent(part);
@@ -165,7 +165,7 @@ function enter() {
 }
 
 if (!loggedOut) {
-  store.refresh(); // a browser that is logged out learns it here
+  store.refresh(); // a browser that was logged out finds out here
   agents.read();
   live.start();
 }

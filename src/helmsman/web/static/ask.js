@@ -1,10 +1,10 @@
-// A dialog that does something: what it means, what has to be filled in, and what went wrong, where it went wrong.
+// A dialog for an action: its meaning, its fields, and its errors.
 
 import { freshId, h } from "./dom.js";
 
 /**
  * Ask, then do. `act` is given the form; a failure is said in the dialog, which stays open, and so is a sentence that it returns.
- * What loses something (`danger`) is guarded against a click or a key that was meant for something else.
+ * An action that loses something (`danger`) is guarded against a click or a key that was meant for something else.
  */
 export function askAndDo({ title, about = [], fields = [], yes, danger = false, act }) {
   const id = freshId("title");

@@ -1,5 +1,5 @@
 // The page on which the user grants a program access over OAuth. It asks the server what the program wants, shows that, and sends the
-// browser back to the program with the answer. What is shown are text nodes: the program chose its name itself.
+// browser back to the program with the answer. Its name is shown as text only: the program chose it itself.
 
 import { post, whenLoggedOut } from "./api.js";
 import { h } from "./dom.js";

@@ -17,7 +17,7 @@ export class Comments extends EventTarget {
     try {
       this.all = JSON.parse(localStorage.getItem(this.#key)) ?? [];
     } catch {
-      this.all = []; // storage may be forbidden; then they last as long as the page
+      this.all = []; // storage may be forbidden; then they are lost with the page
     }
   }
 

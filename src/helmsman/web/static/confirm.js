@@ -1,4 +1,4 @@
-// A question of the page itself, before something that cannot be taken back. The answer is no until somebody says yes.
+// A question of the page itself, before an action that cannot be undone. The default answer is no.
 
 import { freshId, h } from "./dom.js";
 
@@ -22,6 +22,6 @@ export function confirmed({ title, about, yes, no = "Cancel", danger = true }) {
     document.body.append(dialog);
     dialog.showModal();
     refuse.focus({ preventScroll: true }); // so that Enter, pressed by habit, says no
-    dialog.scrollTop = 0; // what is asked about comes first, however long it is
+    dialog.scrollTop = 0; // shows the beginning, also of a long text
   });
 }

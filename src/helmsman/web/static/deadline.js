@@ -1,6 +1,6 @@
 // How long a question may still be answered. The page tells the server which questions are on its screen: while they are,
 // their clock stands still. It says so again and again, so that a closed laptop or a killed tab soon stops counting. It says
-// so of the session that is shown, too: whoever sees its turn end need not be told of it.
+// so of the session that is shown, too: a person who sees its turn end needs no notification.
 
 import { post } from "./api.js";
 import { h } from "./dom.js";
@@ -8,12 +8,12 @@ import { duration } from "./format.js";
 import { store } from "./store.js";
 
 const EVERY = 5000; // milliseconds; the server forgets after 15 seconds
-const FORGET = 60_000; // milliseconds, for a card that is in the page no more
+const FORGET = 60_000; // milliseconds, for a card that was removed from the page
 const PAGE = crypto.getRandomValues(new Uint32Array(2)).join("-");
 
 const countdowns = new Set();
-const onScreen = new Set(); // the cards of which something is in the window
-let told = new Set(); // the ids that the server was told of last
+const onScreen = new Set(); // cards that are at least partly visible
+let told = new Set(); // ids in the last report to the server
 let timer = 0;
 
 const observer = new IntersectionObserver((seen) => {
@@ -21,7 +21,7 @@ const observer = new IntersectionObserver((seen) => {
   report();
 });
 
-/** A line that counts down for a question that has a deadline, which stands still while its card is on screen. */
+/** A countdown for a question with a deadline. It stops while its card is on screen. */
 export function countdown(question, card) {
   const line = h("p", { class: "deadline quiet" });
   countdowns.add({ id: question.id, card, line, left: 0, paused: false, since: 0 });
@@ -30,7 +30,7 @@ export function countdown(question, card) {
   return line;
 }
 
-/** How a session looks whose questions nobody answered: not plainly done. */
+/** How a session looks whose questions were not answered in time: unlike one that is done. */
 export function timedOutPill(number) {
   const words = number === 1 ? "A question timed out" : `${number} questions timed out`;
   return h("span", { class: "pill waiting", dataset: { timedOut: String(number) } }, words);
@@ -64,7 +64,7 @@ function visibleSession() {
   return isShown ? store.running.filter(({ sessionId }) => sessionId === decodeURIComponent(id)).map(({ sessionId }) => sessionId) : [];
 }
 
-/** Tell the server what is on screen now, and what is no longer. */
+/** Report to the server what is on screen now, and what no longer is. */
 async function report() {
   clearTimeout(timer);
   const visible = visibleIds();
@@ -78,7 +78,7 @@ async function report() {
     const { questions } = await post("shown", { page: PAGE, questions: [...visible], sessions, hidden }, { keepalive: true });
     for (const { id, deadline } of questions) learn(id, deadline);
   } catch (error) {
-    if (error.code === undefined) throw error; // the next report says it again
+    if (error.code === undefined) throw error; // the next report repeats it
   }
 }
 

@@ -1,4 +1,4 @@
-// Elements from values. Strings become text nodes and nothing here ever parses markup: what an agent prints stays text.
+// Elements from values. Strings become text nodes, and nothing here parses markup: output of an agent stays text.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -32,7 +32,7 @@ function nodes(children) {
   return children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false && child !== "");
 }
 
-/** Makes an element's children those given, touching only what is new, gone or moved: focus and scrolling stay. */
+/** Replaces an element's children, and touches only those that are new, gone or moved: focus and scroll position stay. */
 export function arrange(parent, children) {
   const focused = document.activeElement;
   const wanted = new Set(children);
@@ -45,7 +45,7 @@ export function arrange(parent, children) {
   if (focused !== document.activeElement && focused?.isConnected) focused.focus({ preventScroll: true });
 }
 
-/** Draws the inside of an element anew, but only if what it shows has changed: otherwise focus and selected text stay. */
+/** Draws the inside of an element anew, but only if what it shows has changed: otherwise focus and selection would be lost. */
 export function redraw(element, shown, draw) {
   const written = JSON.stringify(shown);
   if (element.written === written) return;
@@ -61,19 +61,19 @@ export function freshId(what) {
   return `${what}-${ids}`;
 }
 
-/** Say something to those who listen to the page instead of looking at it. */
+/** Announce something to screen readers. */
 export function announce(text) {
   document.getElementById("announcer").textContent = text;
 }
 
-/** Tell of an outcome for a few seconds. */
+/** Show an outcome for a few seconds. */
 export function toast(text, kind = "info") {
   const shown = h("p", { class: `toast ${kind}` }, text);
   document.getElementById("toasts").append(shown);
   setTimeout(() => shown.remove(), kind === "error" ? 9000 : 5000);
 }
 
-/** A button that cannot be pressed again while what it does is under way; a failure is told in a toast. */
+/** A button that cannot be pressed again while its action runs; a failure is shown as a toast. */
 export function actionButton(label, props, act) {
   const button = h("button", { type: "button", ...props }, label);
   button.addEventListener("click", async () => {

@@ -19,7 +19,7 @@ export function keepDraft(key, text) {
   }
 }
 
-/** The ends of the keys of all drafts that begin so. */
+/** The ends of the keys of all drafts that begin with a prefix. */
 export function draftsOf(beginning) {
   try {
     return Object.keys(localStorage)

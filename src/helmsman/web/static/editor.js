@@ -1,4 +1,4 @@
-// HostPool that open a file in the reader's editor. Only where the page comes from the reader's own machine.
+// Links that open a file in the reader's editor. Only if the page comes from the reader's own machine.
 
 const KEY = "helmsman-editor";
 const LOCAL = new Set(["localhost", "127.0.0.1", "[::1]"]);
@@ -20,7 +20,7 @@ export function chosenEditor() {
   try {
     return localStorage.getItem(KEY) ?? "";
   } catch {
-    return ""; // storage may be forbidden; then nothing is offered
+    return ""; // storage may be forbidden; then there are no links
   }
 }
 
@@ -33,7 +33,7 @@ export function chooseEditor(name) {
 }
 
 /**
- * Where a link to a line of a file leads; nowhere, unless an editor was chosen and the whole path is known. An agent chose the name: it
+ * The target of a link to a line of a file; none unless an editor was chosen and the whole path is known. An agent chose the name: it
  * must not lead out of the tree or to another machine (`//host/share`), nor be more than a path to the editor (`&` of a query).
  */
 export function editorLink(root, path, line = 1) {

@@ -30,7 +30,7 @@ const TONE = {
   failed: "bad",
 };
 
-// What nothing holds to a sandbox is marked wherever it is listed.
+// A session without an enforced sandbox is marked in every list.
 export function unenforcedPill(one) {
   return one.enforced === false ? h("span", { class: "pill bad", title: "Nothing holds what is approved to a sandbox" }, "not enforced") : null;
 }
@@ -39,7 +39,7 @@ export function statusPill(status) {
   return h("span", { class: `pill ${TONE[status] ?? "quiet"}`, dataset: { status } }, STATUS[status] ?? status);
 }
 
-/** How a task stands, in one word: that it asks or waits is more than that it works. */
+/** How a task stands, in one word: asking or waiting has precedence over working. */
 export function taskStatus(task) {
   return task.inputRequired ? "awaiting_approval" : task.waitingFor ? "waits" : task.status;
 }
@@ -77,7 +77,7 @@ export function duration(seconds) {
   return small ? `${large} ${one} ${small} ${other}` : `${large} ${one}`;
 }
 
-/** The end of a path, which tells places apart; the whole of it belongs into a title. */
+/** The end of a path, which tells places apart; the whole path belongs in a title. */
 export function shortPath(path) {
   const parts = path.split(/[\\/]/).filter(Boolean);
   return parts.length > 2 ? `…/${parts.slice(-2).join("/")}` : path;
@@ -104,7 +104,7 @@ function ago(then) {
   return dateTime(then).slice(0, 10);
 }
 
-/** A time told by how long ago it was; it grows older by itself. */
+/** A time told by how long ago it was; it is updated by itself. */
 export function timeAgo(iso) {
   const then = Date.parse(iso);
   if (Number.isNaN(then)) return null;

@@ -1,7 +1,7 @@
-// The user's other machines: which there are, and how each stands. Where there are none, nothing of this is seen.
+// The user's other machines and their states. Without other machines, nothing of this is visible.
 //
-// What is of another machine has an id that begins with its name (`build:0199…`). The server puts it there, so no machine can pass off
-// what it has as something of this one.
+// Ids of another machine begin with its name (`build:0199…`). The server adds the name, so no machine can pass off
+// its data as data of this one.
 
 import { get } from "./api.js";
 import { h } from "./dom.js";
@@ -70,7 +70,7 @@ export function hostFilter(onchange) {
   return select;
 }
 
-/** What is drawn of it; nothing, if another machine says what cannot be: it must not take the rest along. */
+/** What is drawn of it; nothing, if another machine sends invalid data: that must not break the rest. */
 export function believed(id, draw) {
   try {
     return draw();
@@ -80,7 +80,7 @@ export function believed(id, draw) {
   }
 }
 
-/** In the order of time, what several machines have. */
+/** Entries of several machines, in order of time. */
 export function newestFirst(one, other) {
   const time = ({ timestamp, updatedAt }) => Date.parse(timestamp ?? updatedAt) || 0;
   return time(other) - time(one);

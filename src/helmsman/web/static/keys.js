@@ -1,4 +1,4 @@
-// The keyboard. Letters do nothing while one writes, and nothing while a dialog is open. A key acts once a press.
+// The keyboard. Letters do nothing in a text field, and nothing while a dialog is open. A held key acts once.
 
 import { hint, mayPress } from "./answering.js";
 import { openHelp } from "./views/help.js";
@@ -62,7 +62,7 @@ function move(step) {
   next.scrollIntoView({ block: "nearest" });
 }
 
-/** Give an answer to the question that has the focus. Where none has, the first one gets it, and a further press is the answer. */
+/** Give an answer to the question that has the focus. If none has it, the first one gets it, and the next press is the answer. */
 function answer(event, wanted) {
   const cards = [...document.querySelectorAll(".question")].filter((card) => card.checkVisibility() && !card.inert);
   const selector = wanted.map((name) => `[data-answer="${name}"]`).join(", ");
@@ -77,7 +77,7 @@ function answer(event, wanted) {
   }
 }
 
-/** Take what is typed from now on: the field has the focus before the next key is read. */
+/** Take what is typed from now on: the field gets the focus before the next key is read. */
 function search(list, home) {
   if (!list.field.checkVisibility()) home();
   list.field.focus();

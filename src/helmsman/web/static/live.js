@@ -1,4 +1,4 @@
-// The stream of changes. It says only that something changed; whoever shows it reads it anew.
+// The stream of changes. It says only that something changed; the views that show it read it again.
 //
 // Events: "changes" (detail: the changes), "anew" (anything may have changed), "state" (detail: live, lost).
 

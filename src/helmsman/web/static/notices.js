@@ -1,7 +1,7 @@
-// Telling of a new question at once, and of whatever else `[notify]` has browsers told of: in the page, wherever in it one
-// is, and by the browser if it may, also while the page is in the background.
+// Notifies of a new question at once, and of everything else that `[notify]` sends to browsers: on every view of the page,
+// and by the browser if that is allowed, also while the page is in the background.
 //
-// A notice only leads to what it is about and answers nothing. It goes when that is closed or stands on the page anyway.
+// A notice is only a link: it answers nothing. It disappears when its subject is closed, or is shown on the page anyway.
 // The browser's own notifications need its permission, which is asked for by a click and never by itself.
 
 import { get, post, sessionPlace } from "./api.js";
@@ -17,9 +17,9 @@ const MOST = 3;
 const shown = new Map(); // id of a question, or of a notice of the server's → what stands in the page
 const told = new Map(); // the same → its notification
 const handled = new Set(); // ids of the server's notices that this page has dealt with
-let known = new Set(); // ids of the questions that were open when last looked
-let asked = new Set(); // the machines that had told theirs by then
-let leftToServer = false; // whether the server says when a question is to be told of
+let known = new Set(); // ids of the questions that were open at the last look
+let asked = new Set(); // the machines whose questions were known then
+let leftToServer = false; // whether the server decides when the user is notified of a question
 let timer = 0;
 
 export function tellOfQuestions() {
@@ -32,11 +32,11 @@ export function tellOfQuestions() {
     for (const question of fresh) if (!leftToServer || hosts.of(question.id)) notify(question.id, question.title, question.summary, question.sessionId);
     for (const [id] of shown) if (!open.has(id) && !handled.has(id)) drop(id);
     for (const question of fresh) shown.set(question.id, notice(question.id, question.title, question.summary, question.sessionId));
-    queueMicrotask(showNotices); // after the view has put the questions on the page that belong there
+    queueMicrotask(showNotices); // after the view has added its questions to the page
   });
 }
 
-/** Tell of what the server has for pages to tell of. */
+/** Show the notices that the server has for pages. */
 export function tellOfNotices() {
   const look = coalesced(readNotices, 300);
   live.addEventListener("anew", look);
@@ -53,7 +53,7 @@ export function tellOfNotices() {
       for (const one of notices) await tellOf(one);
       showNotices();
     } catch (error) {
-      if (error.name !== "ApiError" && error.code === undefined) throw error; // it is read again at the next change
+      if (error.name !== "ApiError" && error.code === undefined) throw error; // the next change reads it again
     }
   }
 }
@@ -63,7 +63,7 @@ async function tellOf({ id, title, text, sessionId, questionId }) {
     if (isLookedAt()) {
       if (questionId === undefined) shown.set(id, notice(id, title, undefined, sessionId)); // a question has its own
     } else if (mayNotify()) notify(questionId ?? id, title, text, sessionId);
-    else return; // another page may, or this one when it is looked at
+    else return; // another page shows it, or this one once it is visible
     handled.add(id);
   }
   await post(`notices/${encodeURIComponent(id)}/shown`, {});
@@ -73,7 +73,7 @@ function isLookedAt() {
   return document.visibilityState === "visible" && document.hasFocus();
 }
 
-/** The button that turns the browser's notifications on and off. It is not there where the browser has none. */
+/** The button that turns the browser's notifications on and off. It is missing if the browser has none. */
 export function notificationButton(button) {
   button.hidden = !("Notification" in window) || !window.isSecureContext;
   const show = () => {
@@ -92,12 +92,12 @@ export function notificationButton(button) {
     if (mayNotify()) localStorage.removeItem(WANTED);
     else if ((await Notification.requestPermission()) === "granted") localStorage.setItem(WANTED, "yes");
     show();
-    await push(mayNotify()).catch((error) => toast(`While this page is closed, nothing is told: ${error.message}`, "error"));
+    await push(mayNotify()).catch((error) => toast(`No notifications while this page is closed: ${error.message}`, "error"));
   });
   show();
 }
 
-/** Have notifications pushed to this browser, also while no page is open; or no longer. */
+/** Turn notifications to this browser on or off, also for the time when no page is open. */
 export async function push(wanted, approves = false) {
   if (!("serviceWorker" in navigator) || !("PushManager" in window)) return;
   if (!wanted) {
@@ -146,7 +146,7 @@ function notice(id, title, text, sessionId) {
   );
 }
 
-/** Show the newest notices of what does not stand on the page itself. */
+/** Show the newest notices whose subject is not on the page itself. */
 export function showNotices() {
   const onPage = new Set([...document.querySelectorAll("main .question")].map((card) => card.dataset.question));
   for (const [id, element] of shown) if (handled.has(id) && location.hash === sessionPlace(element.dataset.session)) onPage.add(id);

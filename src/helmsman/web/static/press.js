@@ -1,12 +1,12 @@
-// Between the press of a mouse button and its release nothing may change under the pointer: the browser drops the click when
-// what was pressed is no longer there, and gives it to something else when it has moved. So what the server says waits.
+// Nothing may change under the pointer between the press of a mouse button and its release: the browser drops the click if
+// the pressed element is gone, and gives it to another one if it has moved. So answers of the server wait until the release.
 
 const LONGEST = 5000; // milliseconds; the page may never hear of a release outside of the window
 
 let over = Promise.resolve();
 let release = null;
 
-/** When nothing is pressed any more. */
+/** Resolves when no button is pressed. */
 export function released() {
   return over;
 }

@@ -12,7 +12,7 @@ function all() {
   } catch {
     seen = null;
   }
-  if (!seen || typeof seen.since !== "number") seen = { since: Date.now(), at: {} }; // what was before the first visit is not news
+  if (!seen || typeof seen.since !== "number") seen = { since: Date.now(), at: {} }; // sessions from before the first visit are not new
   keep();
   return seen;
 }
@@ -21,7 +21,7 @@ function keep() {
   try {
     localStorage.setItem(KEY, JSON.stringify(seen));
   } catch {
-    // storage may be forbidden; then it lasts as long as the page
+    // storage may be forbidden; then it is lost with the page
   }
 }
 

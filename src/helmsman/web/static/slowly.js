@@ -1,4 +1,4 @@
-// Work that can wait: done in slices between frames, so that scrolling and typing never do.
+// Work that is not urgent, in slices between frames, so that scrolling and typing stay smooth.
 
 const LONGEST_WAIT = 300;
 const SLICE = 8; // milliseconds

@@ -1,6 +1,6 @@
-// What one machine has to show: its sessions as far as they were read, its open questions, how it stands.
+// Data of one machine: the sessions that were read, its open questions, its state.
 //
-// Another machine may say anything, and as much as it likes: what has no id, and what nobody asked for, is left out.
+// Another machine may send anything, and any amount of it: entries without an id, and those that were not asked for, are left out.
 
 import { get } from "./api.js";
 
@@ -32,7 +32,7 @@ export class Source {
     this.#readAll = false;
   }
 
-  /** Sessions that do not run, newest first, as far as they were read. */
+  /** The sessions that were read and do not run, newest first. */
   get recent() {
     const running = new Set(this.running.map((session) => session.sessionId));
     return [...this.#recent.values()].filter((session) => !running.has(session.sessionId));
@@ -77,7 +77,7 @@ export class Source {
   async readSessions() {
     const filter = this.#filter;
     const [running, page] = await Promise.all([this.#sessions({ running: 1 }), this.#sessions({ limit: PAGE })]);
-    if (filter !== this.#filter) return false; // another was chosen meanwhile
+    if (filter !== this.#filter) return false; // another filter was chosen during the read
     this.running = running.sessions;
     const newest = new Map(page.sessions.map((session) => [session.sessionId, session]));
     if (!this.#readAll) this.#nextCursor = page.nextCursor ?? null;

@@ -1,8 +1,8 @@
-// What several parts of the page show: the list of sessions, the open questions, the overview; of this machine and of the user's others.
+// Data of several parts of the page: sessions, open questions, overview; of this machine and of the user's other ones.
 //
-// Each machine is read for itself: one that is slow or away holds up nothing of the others, and what was last known of it stays.
+// Each machine is read separately: one that is slow or offline does not delay the others, and its last known data stay.
 //
-// Events: "sessions", "questions", "overview", each when what it names was read anew.
+// Events: "sessions", "questions", "overview", each after a new read.
 
 import { announce } from "./dom.js";
 import { HERE, hosts, newestFirst } from "./hosts.js";
@@ -36,7 +36,7 @@ class Store extends EventTarget {
     for (const { refresh } of this.#others.values()) refresh();
   }
 
-  /** Something was done with what has this id: read it anew. */
+  /** Read the session or task with this id again, after an action on it. */
   refreshFor(id) {
     const other = this.#others.get(hosts.of(id));
     if (other) other.refresh();
@@ -73,7 +73,7 @@ class Store extends EventTarget {
     return this.#here.overview;
   }
 
-  /** How another machine stands, as far as it is known. */
+  /** The last known state of another machine. */
   overviewOf(host) {
     return this.#others.get(host)?.source.overview ?? null;
   }
@@ -86,7 +86,7 @@ class Store extends EventTarget {
     return this.#listed.flatMap(({ running }) => running);
   }
 
-  /** Sessions that do not run, newest first, as far as they were read. */
+  /** The sessions that were read and do not run, newest first. */
   get recent() {
     const listed = this.#listed;
     return listed.length === 1 ? listed[0].recent : listed.flatMap(({ recent }) => recent).sort(newestFirst);
@@ -97,7 +97,7 @@ class Store extends EventTarget {
     return this.#listed.flatMap(({ overview }) => overview?.directories ?? []);
   }
 
-  /** What a session is about, as the list says it. */
+  /** The title of a session, as in the list. */
   summary(sessionId) {
     return this.#sources.map((source) => source.find(sessionId)).find(Boolean)?.summary;
   }
@@ -106,7 +106,7 @@ class Store extends EventTarget {
     return this.#listed.some(({ hasMore }) => hasMore);
   }
 
-  /** Read the next page of older sessions, of every machine; it has been read when that of the first one is here. */
+  /** Read the next page of older sessions of every machine; resolves with that of this machine. */
   async more() {
     const pages = this.#listed.filter(({ hasMore }) => hasMore).map((source) => source.more().then((read) => read && this.#tell("sessions")));
     if (pages.length) await Promise.any(pages).catch(({ errors: [error] }) => Promise.reject(error));
@@ -157,7 +157,7 @@ class Store extends EventTarget {
     const source = new Source(name);
     source.only(asked(this.#filter));
     const other = { source, status: null, problem: undefined, timer: 0 };
-    // One after the other: whoever is slow takes no more than one connection of the browser.
+    // One request after the other: a slow machine takes only one connection of the browser.
     other.refresh = coalesced(async () => {
       clearTimeout(other.timer);
       if (hosts.get(name)?.status !== "connected") return;
@@ -176,7 +176,7 @@ class Store extends EventTarget {
     return other;
   }
 
-  /** What is read again at the next change need not be complained about: the sign of life in the header tells of it. */
+  /** Ignore a failure of a read that the next change repeats: the header shows whether the hub is there. */
   async #read(type, work) {
     try {
       await this.#take(type, work);
@@ -185,7 +185,7 @@ class Store extends EventTarget {
     }
   }
 
-  /** Read something, and tell of it. */
+  /** Read something, and send its event. */
   async #take(type, work) {
     if ((await work()) === false) return;
     const fresh = this.questions.filter((question) => !this.#announced.has(question.id));

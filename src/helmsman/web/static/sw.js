@@ -1,5 +1,5 @@
-// Shows pushed notifications, also while no page is open, and takes an answer from their buttons. Whether an answer counts is the
-// server's to say: it goes the same way as one from the page. This keeps no files: the page is always the server's.
+// Shows pushed notifications, also while no page is open, and takes answers from their buttons. The server decides whether an
+// answer counts, as for one from the page. Nothing is cached: the page always comes from the server.
 "use strict";
 
 importScripts("device.js");

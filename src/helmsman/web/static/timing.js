@@ -1,4 +1,4 @@
-// When things are done: not all at once, and not more often than they are worth.
+// Scheduling: not everything at once, and nothing more often than needed.
 
 /** A function that runs `work` soon, never twice at a time and at most every `pause` milliseconds. */
 export function coalesced(work, pause) {
@@ -30,7 +30,7 @@ export function debounced(work, pause) {
   };
 }
 
-/** When what is in the page now has been drawn, and those who observe it have been told. */
+/** Resolves when the current content of the page has been drawn, and its observers have run. */
 export function nextFrame() {
   return new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)));
 }

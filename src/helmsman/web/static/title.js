@@ -1,4 +1,4 @@
-// The title and the icon of the window: where one is, and how many questions wait.
+// The title and the icon of the window: the current page, and the number of open questions.
 
 const ICON = "icon.svg";
 const ASKING_ICON = "icon-asking.svg";

@@ -1,4 +1,4 @@
-// What can be done with a session beside talking to it. What its agent cannot do is there too, with who can.
+// Actions on a session, beside messages. Those that its agent lacks are listed too, with the agents that have them.
 
 import { agentsOf } from "../agents.js";
 import { get, post, sessionPath, sessionPlace } from "../api.js";
@@ -23,7 +23,7 @@ const ACTIONS = [
 ];
 const BRING_BACK = { name: "unarchive", label: "Bring back", meaning: "It is archived: bring it back to continue.", needs: "archive", ask: bringBack };
 
-/** The dialog with all of it. `session` is as the API has it. */
+/** The dialog with all actions. `session` is as in the API. */
 export async function openActions(session) {
   const agents = agentsOf(session.sessionId);
   await agents.read();

@@ -1,4 +1,4 @@
-// Apply and Discard, for what a session changed in a worktree of its own; and what stands in the way, with what to do about it.
+// Apply and Discard for the changes of a session in its own worktree; and the obstacles, with advice.
 
 import { post, get, sessionPath } from "../api.js";
 import { confirmed } from "../confirm.js";
@@ -11,7 +11,7 @@ export class Applying {
   #id;
   #changes = null;
 
-  /** `reread` shows the changes as they are now; `write` puts a draft where the next message is written. */
+  /** `reread` shows the current changes; `write` puts a draft into the field for the next message. */
   constructor(sessionId, { reread, write }) {
     this.#id = sessionId;
     Object.assign(this, { reread, write });
@@ -22,7 +22,7 @@ export class Applying {
     this.obstacle = h("div", { class: "obstacle", role: "alert", hidden: true });
   }
 
-  /** What there is to apply, as the server last told. */
+  /** The changes to apply, as the server last reported. */
   show(changes) {
     if (changes.digest !== this.#changes?.digest) this.#clear();
     this.#changes = changes;
@@ -41,7 +41,7 @@ export class Applying {
     }
   }
 
-  /** Apply files and hunks: `only` names them, `what` is what they are called. */
+  /** Apply files and hunks: `only` names them, `what` is their name for the user. */
   async applyPart(only, what) {
     await this.#apply({ only, what });
   }

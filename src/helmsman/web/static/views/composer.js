@@ -1,4 +1,4 @@
-// Where one writes to a session: the next message when it rests; steering, or a message for later, while it runs.
+// The form for messages to a session: the next message while it is idle; steering, or a message for later, while it runs.
 
 import { agentsOf } from "../agents.js";
 import { post, sessionPath } from "../api.js";
@@ -36,7 +36,7 @@ export class Composer {
     this.show({ status: "done" });
   }
 
-  // What the session's engine can do (`can`) is not known before it has one. A turn that another process runs takes nothing from here.
+  // What the session's engine can do (`can`) is not known before it has one. A turn of another process takes no messages from here.
   show({ status, can, elsewhere, agent }) {
     this.element.hidden = Boolean(elsewhere);
     this.pictures.element.hidden = !(can ?? agentsOf(this.sessionId).get(agent)?.can)?.includes("images");
@@ -49,7 +49,7 @@ export class Composer {
     this.queue.hidden = !steers;
   }
 
-  /** Say something else than what is in the field: into the turn that runs, after it, or as the next one. */
+  /** Send another text than that of the field: into the running turn, after it, or as the next one. */
   async deliver(message, whenBusy = this.#whenBusy) {
     await this.#post({ message, whenBusy });
   }
@@ -63,7 +63,7 @@ export class Composer {
     return { steer: `Steer with ${what}`, queue: `Send ${what} after this turn`, error: `Send ${what}` }[this.#whenBusy];
   }
 
-  /** Put a draft into the field, for somebody to change and send. */
+  /** Put a draft into the field, to be changed and sent by the user. */
   write(text) {
     this.field.value = text;
     keepDraft(`message:${this.sessionId}`, text);
@@ -78,7 +78,7 @@ export class Composer {
     this.#sending = true;
     try {
       await this.#post({ message: await expanded(message), whenBusy, images });
-      if (this.field.value.trim() === message) this.write(""); // what was typed meanwhile stays
+      if (this.field.value.trim() === message) this.write(""); // text typed in the meantime stays
       this.pictures.clear();
       if (whenBusy === "queue") toast("Kept for the next turn.");
     } finally {

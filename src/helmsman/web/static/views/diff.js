@@ -1,5 +1,5 @@
 // Diffs with line numbers. The server has parsed them: a line is [kind, text, number before, number after]. The signs
-// stay in the text, so that colour is not the only thing that tells.
+// stay in the text, so that the difference does not depend on colour alone.
 
 import { h } from "../dom.js";
 import { count } from "../format.js";
@@ -7,7 +7,7 @@ import { count } from "../format.js";
 const LINES_AT_ONCE = 400;
 const VERBS = { added: "new", deleted: "removed", renamed: "moved", copied: "copied", mode: "mode", modified: "changed" };
 
-/** What happened to a file, in a heading; `shorten` may tell its path from somewhere. */
+/** What happened to a file, in a heading; `shorten` may make its path relative. */
 export function fileHeading(file, shorten = (path) => path) {
   const [path, oldPath] = [file.path, file.oldPath].map((each) => each && shorten(each));
   return [
@@ -26,7 +26,7 @@ export function stat(added, removed) {
   );
 }
 
-/** One file's lines; a long one shows its beginning first, unless all of it is to be judged. */
+/** One file's lines; a long one is shortened at first, unless the user must see all of it. */
 export function diffLines(file, { all = false } = {}) {
   const shown = h("pre", { class: "diff", tabindex: "0", role: "group", "aria-label": `Changes of ${file.path}` });
   const add = (from, to) => shown.append(...file.lines.slice(from, to).map(lineElement));
@@ -41,7 +41,7 @@ export function diffLines(file, { all = false } = {}) {
   return h("div", {}, shown, more, missing);
 }
 
-/** A line's text behind its sign, in the pieces that the server tells apart: [[length, class], …]. */
+/** A line's text behind its sign, in the pieces of the server: [[length, class], …]. */
 export function codePieces(text, pieces) {
   if (!pieces) return [text];
   let at = 0;

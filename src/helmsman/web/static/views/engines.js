@@ -1,4 +1,4 @@
-// The engines that run agents and how they are, and this server: its versions, a link for another device, the way out.
+// The engines of agents and their states, and this server: its versions, a link for another device, logout.
 
 import { get, post, sessionPlace } from "../api.js";
 import { actionButton, freshId, h, redraw, toast } from "../dom.js";
@@ -99,7 +99,7 @@ export class EnginesView {
     redraw(this.devices, devices, () => devices.map((one) => this.#device(one)));
   }
 
-  /** Programs that the user has granted access over OAuth. There are none where that is off. */
+  /** Programs that the user has granted access over OAuth. There are none if OAuth is off. */
   async #readGrants() {
     const { grants } = await get("grants").catch(() => ({ grants: [] }));
     this.programs.hidden = !grants.length;
@@ -139,7 +139,7 @@ export class EnginesView {
 
   #showServer() {
     const { overview } = store;
-    const said = (words) => (overview ? words(overview) : "…"); // from the beginning, so that nothing below moves
+    const said = (words) => (overview ? words(overview) : "…"); // shown from the start, so that nothing below moves later
     redraw(this.server, overview, () => [
       ...pair("Helmsman", said(({ version }) => version)),
       ...pair("Codex", said(({ codex, codexError }) => (codex ? `${codex.version}, ${codex.path}` : (codexError?.message ?? "not found")))),

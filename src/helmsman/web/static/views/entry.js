@@ -28,7 +28,7 @@ const NAMES = {
   error: "Error",
 };
 
-/** An entry of the transcript as an article. Paths are told from `directory`; `turnPlace` gives the address of a turn, `agentPlace` of a sub-agent;
+/** An entry of the transcript as an article. Paths are relative to `directory`; `turnPlace` gives the address of a turn, `agentPlace` of a sub-agent;
  * `readWhole` reads the entry again, uncut. */
 export function entryElement(entry, { directory, turnPlace, agentPlace, readWhole }) {
   const { item } = entry;

@@ -30,13 +30,13 @@ export class Filters {
     return Object.fromEntries(NAMES.map((name) => [name, this[name].value]).filter(([, value]) => value));
   }
 
-  /** The place of the list as it is now: where the overview is, with these filters. */
+  /** The address of the overview with the current filters. */
   get address() {
     const query = new URLSearchParams(this.chosen);
     return query.size ? `#/?${query}` : "#/";
   }
 
-  /** Choose what an address says; whether that was another choice. */
+  /** Choose as in an address. Returns whether the choice has changed. */
   take(hash) {
     const given = new URLSearchParams(hash.split("?")[1] ?? "");
     const before = JSON.stringify(this.chosen);

@@ -1,4 +1,4 @@
-// The overview: the questions that wait, then how things stand.
+// The overview: open questions, then the state of everything else.
 
 import { agents } from "../agents.js";
 import { arrange, h, redraw } from "../dom.js";
@@ -86,7 +86,7 @@ export class HomeView {
 
 const STATES = { connected: ["good", "connected"], connecting: ["quiet", "connecting"], away: ["bad", "away"] };
 
-/** A machine, how it stands, and what it has to do. */
+/** A machine, its state and its work. */
 function machine({ name, address, status, problem, overview }) {
   const [tone, word] = STATES[status];
   const about = overview ? `${count(Number(overview.running) || 0, "turn")} running, ${count(Number(overview.questions) || 0, "question")} open, Helmsman ${String(overview.version).slice(0, 30)}` : "";
@@ -99,7 +99,7 @@ function machine({ name, address, status, problem, overview }) {
   );
 }
 
-/** The agent that runs what names none, and how many others there are. */
+/** The default agent, and the number of others. */
 function agentTile(codex, overview) {
   const usual = agents.get(overview.defaultAgent) ?? { title: "Codex", version: codex?.version, installed: Boolean(codex) };
   const others = agents.installed.filter(({ agent }) => agent !== overview.defaultAgent).length;

@@ -1,4 +1,4 @@
-// A job: what was asked for, how it stands, and what Helmsman has seen of it: the verdict, the evidence, the check before
+// A job: the request, its state, and the findings of Helmsman: the verdict, the evidence, the check before
 // and after, the change, the candidates.
 
 import { agents } from "../agents.js";
@@ -103,7 +103,7 @@ function verdict(report) {
   );
 }
 
-/** What another agent says of the change, with the lines that it quotes. */
+/** The remarks of another agent on the change, with the lines that it quotes. */
 function judgement(one) {
   const finding = (each) => h("li", { class: "bad" }, h("b", {}, each.why), " ", h("code", { class: "mono" }, `${each.file}: ${each.quote.trim()}`));
   return h(
@@ -242,7 +242,7 @@ function mutants(one) {
   );
 }
 
-/** The change where lines can be commented on, and the whole applied or dropped: in the session that made it. */
+/** A link to the change in the session that made it, to comment on lines, apply or discard. */
 function reviewed(report) {
   const made = report?.candidates?.find((one) => one.winner) ?? report?.candidates?.[0];
   return made?.sessionId ? h("p", {}, reviewLink(made.sessionId, "Review it, send comments back, apply or discard it")) : null;

@@ -1,4 +1,4 @@
-// The sessions: what waits, what runs, what was. Or what a search finds, tasks too.
+// The sessions: waiting, running, ended. Or the results of a search, with tasks.
 
 import { agents } from "../agents.js";
 import { get, sessionPlace } from "../api.js";
@@ -12,9 +12,9 @@ import { debounced, nextFrame } from "../timing.js";
 import { Filters } from "./filters.js";
 import { Selecting } from "./selecting.js";
 
-const PAUSE = 150; // milliseconds of not typing, after which a search begins
-const MOST = 50; // of what a search finds on one machine
-const AGAIN = 1000; // milliseconds until what was not indexed yet is searched again
+const PAUSE = 150; // milliseconds without typing before a search begins
+const MOST = 50; // results of a search on one machine
+const AGAIN = 1000; // milliseconds until a search is repeated if not everything was indexed
 
 export class SessionList {
   #rows = new Map();
@@ -70,7 +70,7 @@ export class SessionList {
     }
   }
 
-  /** The overview's address says what is listed; without a word about it, what was listed stays, and gets into the address. */
+  /** Apply the filters of the overview's address; without any there, the current ones stay and are added to it. */
   place(hash) {
     if (hash.includes("?") && this.filters.take(hash)) this.#search();
     else if (!hash.includes("?")) this.#keepAddress();
@@ -108,7 +108,7 @@ export class SessionList {
     this.#reading = true;
     try {
       while (true) {
-        await nextFrame(); // by then the observer has seen what was added last
+        await nextFrame(); // by then the observer has seen the added entries
         if (!this.#endIsNear || this.#found || !store.hasMore) return;
         await store.more();
       }
@@ -127,7 +127,7 @@ export class SessionList {
     }
     const { project: directory, agent, state, host } = this.filters.chosen;
     const search = (where) => get("search", { q: words, limit: MOST, directory, agent, host: where });
-    const searched = (this.#searched = {}); // another search may begin meanwhile
+    const searched = (this.#searched = {}); // another search may begin in the meantime
     const others = hosts.names.filter((name) => !host || host === name).map((name) => search(name).catch(() => null));
     const nothing = { sessions: [], tasks: [] };
     const found = host && host !== HERE ? nothing : await search().catch((error) => ({ ...nothing, problem: error.message }));
@@ -136,7 +136,7 @@ export class SessionList {
       this.#found = found;
       this.#show();
     };
-    if (searched !== this.#searched || words !== this.field.value.trim()) return; // typed on meanwhile
+    if (searched !== this.#searched || words !== this.field.value.trim()) return; // the user typed on
     show();
     if (found.unread !== undefined) setTimeout(() => searched === this.#searched && words === this.field.value.trim() && this.#search(), AGAIN);
     for (const other of others) {

@@ -1,4 +1,4 @@
-// The way in, for a browser that the server does not know.
+// The login, for a browser that the server does not know.
 
 import { post } from "../api.js";
 import { freshId, h } from "../dom.js";

@@ -1,4 +1,4 @@
-// The machines of a fleet: how they are, what each does, and what waits.
+// The machines of a fleet: their states, the work of each, and the waiting tasks.
 
 import { h } from "../dom.js";
 import { count, timeAgo } from "../format.js";

@@ -17,7 +17,7 @@ const APPLY = [
   ["never", "never"],
   ["verified", "when it is verified"],
 ];
-/** What each kind takes beside what all take. */
+/** The fields of each kind, beside the common ones. */
 const OWN = {
   debug: ["check", "apply", "candidates"],
   review: ["branch"],
@@ -85,7 +85,7 @@ export function openNewJob() {
   agents.read().then(() => agent.append(...agents.all.filter((one) => one.installed).map((one) => h("option", { value: one.agent }, one.title))));
 }
 
-/** What was filled in, of what this kind takes. */
+/** The filled-in fields that this kind has. */
 function values(form, own) {
   const given = Object.fromEntries([...new FormData(form)].filter(([name, value]) => value.trim() && (own.includes(name) || ["request", "workingDirectory", "agent"].includes(name))));
   if (given.candidates) given.candidates = Number(given.candidates);

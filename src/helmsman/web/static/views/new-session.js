@@ -12,7 +12,7 @@ import { debounced } from "../timing.js";
 import { Placing, placed } from "./placing.js";
 
 const DRAFT = "new-session";
-const PAUSE = 200; // milliseconds of not typing, after which a directory is looked up
+const PAUSE = 200; // milliseconds without typing before a directory is looked up
 
 export const SANDBOXES = [
   ["", "as configured"],
@@ -102,7 +102,7 @@ export function openNewSession() {
   const showAgent = () => {
     const chosen = agentsOn(machine.value).get(agent.value);
     about.replaceChildren(...aboutAgent(chosen));
-    unenforced.hidden = !chosen || chosen.agent === "codex"; // which has a sandbox of its own
+    unenforced.hidden = !chosen || chosen.agent === "codex"; // Codex has a sandbox of its own
     if (unenforced.hidden) unenforced.querySelector("input").checked = false;
     pictures.element.hidden = !chosen?.can.includes("images");
     model.offer(chosen, machine.value);
@@ -115,7 +115,7 @@ export function openNewSession() {
     offerAgents(agent, host, () => host === machine.value).then(showAgent);
   };
   machine.addEventListener("change", () => {
-    directory.value = ""; // each has its own, and so it is with images that were sent there
+    directory.value = ""; // each machine has its own directories and uploaded images
     pictures.clear();
     configured.textContent = "";
     known.replaceChildren();
@@ -126,7 +126,7 @@ export function openNewSession() {
   showMachine();
 }
 
-/** The models and efforts that an agent offers; one that does not tell is given a name. */
+/** The models and efforts that an agent offers; if it does not report any, a name can be typed. */
 class ModelChoice {
   #models = [];
   #agent = null;
@@ -155,7 +155,7 @@ class ModelChoice {
     const isTold = models.length > 0;
     for (const [part, input, shown] of [[this.choice, this.model, isTold], [this.free, this.named, !isTold]]) {
       part.hidden = !shown;
-      input.disabled = !shown; // what is disabled is not sent
+      input.disabled = !shown; // disabled fields are not sent
     }
     this.model.replaceChildren(h("option", { value: "" }, "as configured"), ...models.map(({ id, name, description }) => h("option", { value: id, title: description }, name)));
     this.#showEfforts();
@@ -170,7 +170,7 @@ class ModelChoice {
   }
 }
 
-/** What "as configured" comes to in this directory. Where only the agent knows, that is said. */
+/** The meaning of "as configured" in this directory, or a note that only the agent knows it. */
 async function tellConfigured(line, agent, directory, host) {
   const asked = (line.dataset.asked = `${host} ${agent} ${directory}`);
   if (!agent || !directory) return;
@@ -186,7 +186,7 @@ async function tellConfigured(line, agent, directory, host) {
   line.textContent = `As configured ${host ? `on ${host}` : "here"}: ${parts.filter(Boolean).join("; ")}.`;
 }
 
-/** Offer what the directory may go on as, after those lately worked in. */
+/** Offer completions of the directory, after the recent ones. */
 async function complete(directory, known, host) {
   const begins = directory.value;
   const { directories } = await get("directories", { begins, host }).catch(() => ({ directories: [] }));
@@ -229,10 +229,10 @@ function check(name, label, meaning) {
   return h("div", { class: "switch" }, h("label", { class: "check" }, input, h("span", {}, label)), meaning ? h("p", { id, class: "quiet" }, meaning) : null);
 }
 
-/** Fill in the directory lately worked in, and offer the others. */
+/** Fill in the most recent directory, and offer the others. */
 export async function suggest(directory, known, host, isWanted = () => true) {
   const overview = (host ? store.overviewOf(host) : store.overview) ?? (await get("overview", { host }).catch(() => null));
-  if (!overview || !isWanted()) return; // left empty, it is the server's own directory
+  if (!overview || !isWanted()) return; // if empty, the server's own directory is used
   directory.value ||= overview.directories?.[0] ?? overview.defaultDirectory ?? "";
   known.append(...(overview.directories ?? []).map((value) => h("option", { value })));
 }

@@ -1,4 +1,4 @@
-// Where and when a fleet does something: shown only where there is one.
+// Machine and time for work in a fleet: shown only if there is one.
 
 import { get } from "../api.js";
 import { h } from "../dom.js";
@@ -16,7 +16,7 @@ export class Placing {
     this.element = h("details", { class: "placing", hidden: true });
   }
 
-  /** Offer the machines that there are. */
+  /** Offer the existing machines. */
   async offer() {
     const { fleet } = await get("engines").catch(() => ({}));
     if (!fleet) return;

@@ -1,4 +1,4 @@
-// How far the turn that runs has come: a bar where the agent has a plan, what it does now, and the time, which moves.
+// Progress of the running turn: a bar if the agent has a plan, the current step, and the running time.
 
 import { h } from "../dom.js";
 import { duration } from "../format.js";

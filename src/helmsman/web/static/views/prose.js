@@ -1,9 +1,9 @@
-// What agents write to people. The server has made HTML of it, and let through what can only be read (web/markdown.py).
+// Texts of agents. The server has turned them into HTML, with harmless elements only (web/markdown.py).
 
 import { copyButton } from "../copy.js";
 import { h } from "../dom.js";
 
-/** Markdown, from an item's `text` and `html`. Where there is no HTML, the text as it stands. */
+/** Markdown, from an item's `text` and `html`. Without HTML, the plain text. */
 export function prose({ text, html }) {
   const shown = h("div", { class: "prose" });
   if (html === undefined) {

@@ -1,4 +1,4 @@
-// From a session to a commit and a pull request. Nothing leaves the machine before the user has allowed it for the session.
+// From a session to a commit and a pull request. Nothing is sent before the user has allowed it for the session.
 
 import { askAndDo } from "../ask.js";
 import { get, post, sessionPath } from "../api.js";

@@ -1,4 +1,4 @@
-// A question of an agent as a card: what one needs to see to decide, and a button for each answer.
+// A question of an agent as a card: everything that is needed to decide, and a button for each answer.
 
 import { post, sessionPath, sessionPlace } from "../api.js";
 import { confirmed } from "../confirm.js";
@@ -9,7 +9,7 @@ import { store } from "../store.js";
 import { diffLines, fileHeading } from "./diff.js";
 import { ruleText } from "./rule.js";
 
-// Options may be words of a model, such as "constructor": a table must know only what was put into it.
+// Options may be words of a model, such as "constructor": these tables must not inherit such names.
 const LABELS = {
   __proto__: null,
   approve: "Approve",
@@ -30,14 +30,14 @@ const WITH_WORDS = { __proto__: null, deny: "Why not? The agent reads this and g
 const REFUSALS = ["decline", "cancel"];
 const PROSE = new Set(["Reason given", "Plan", "Question", "Asks", "The tool says of itself"]);
 
-/** A card that answers its question; `withSession` says whose it is, where that is not plain. */
+/** A card that answers its question; `withSession` names its session where that is not obvious. */
 export function questionCard(question, { withSession }) {
   const host = hosts.of(question.id);
   if (!host) return card(question, { withSession });
   try {
     return card(question, { withSession, host });
   } catch {
-    // Another machine says what makes no sense: it is not believed, and nothing can be answered.
+    // Another machine has sent invalid data, so the question cannot be answered here.
     return h("section", { class: "question unreadable", tabindex: "-1", dataset: { question: question.id } }, h("h2", {}, `A question on ${host} cannot be shown`), h("p", {}, `Answer it there: helmsman --host ${host} respond`));
   }
 }
@@ -63,7 +63,7 @@ function card(question, { withSession, host }) {
 
 async function answer(card, question, answers) {
   card.inert = true;
-  const following = card.nextElementSibling; // the page may hear of the answer, and drop the card, before we do
+  const following = card.nextElementSibling; // the page may learn of the answer, and remove the card, before this function
   try {
     await post(sessionPath(question.sessionId, "questions", question.id), { answers });
   } catch (error) {
@@ -79,7 +79,7 @@ async function answer(card, question, answers) {
 
 // --- what it is about ------------------------------------------------------------------------------------------------
 
-/** All that a yes grants, in the words of the server: a label of ours, and beside it what comes from a model. */
+/** Everything that a yes grants, as the server states it: a fixed label, and beside it the text of a model. */
 function details(question) {
   const values = h("dl", { class: "granted" });
   let value = null;
@@ -123,7 +123,7 @@ function choices(question, part, send) {
   return area;
 }
 
-/** Whether the rule is wanted that "always" makes: it outlives the question, the session and this server. */
+/** Ask whether the rule of "always" is wanted: it outlives the question, the session and this server. */
 function wantsRule(question) {
   const rule = ruleText(question.alwaysRule ?? "");
   const host = hosts.of(question.id);
@@ -134,7 +134,7 @@ function wantsRule(question) {
   });
 }
 
-/** Ask for the words that go with an answer, in place of the buttons. */
+/** Ask for the text of an answer, in place of the buttons. */
 function askWords(area, row, option, send) {
   const id = freshId("words");
   const field = h("textarea", { id, rows: 2 });

@@ -14,7 +14,7 @@ import { codePieces, fileHeading } from "./diff.js";
 const CHUNK = 60;
 const LARGE = 400;
 const CODE = new Set(["add", "remove", "same"]);
-const GAP = 40; // lines between two hunks that are shown at once; of more, half as many
+const GAP = 40; // lines between two hunks that are shown at once; of a longer gap, half as many
 
 export class ReviewFile {
   #chunks = []; // {element, rows, filled}
@@ -22,7 +22,7 @@ export class ReviewFile {
   #whole = null; // all lines of the file, once somebody has asked for more of them
 
   /**
-   * `split`: side by side. `commentable`: whether somebody can be told. `parts` applies and discards files and hunks, where that can be
+   * `split`: side by side. `commentable`: whether the agent can get comments. `parts` applies and discards files and hunks, if that can be
    * done; `digest` is of the changes, where more of the file can be shown.
    */
   constructor(file, { split, root, comments, commentable, viewed, parts = null, digest = null }) {
@@ -89,7 +89,7 @@ export class ReviewFile {
     return index < 0 ? this.element : this.#row(index) ?? this.element;
   }
 
-  /** The comments anew, each below its last line. What no longer fits any is only in the list of all. */
+  /** The comments anew, each below its last line. A comment that no longer fits is only in the list of all. */
   showComments() {
     for (const shown of this.body.querySelectorAll(".comment.kept")) shown.remove();
     this.#showDrafts();
@@ -195,7 +195,7 @@ export class ReviewFile {
     next.focus();
   }
 
-  /** Comments that were begun, here or in another window, each open for going on. */
+  /** Comments that were begun, here or in another window, each open for editing. */
   #showDrafts() {
     if (!this.commentable) return;
     for (const place of draftsOf(`comment:${this.comments.sessionId}:${this.file.path}:`)) {
@@ -288,7 +288,7 @@ function withHunks(file, hides) {
   return ends ? [...lines, ["hunk", "", null, null, null, { text: "", hunk: null, hides: true }]] : lines;
 }
 
-/** What a line is called as long as the change is the same. */
+/** A key of a line, valid as long as the change is the same. */
 function keyOf([kind, , before, after]) {
   return CODE.has(kind) ? (after === null ? `o${before}` : `n${after}`) : null;
 }
@@ -299,7 +299,7 @@ function placeOf([, , before, after]) {
   return { side, from: number, to: number };
 }
 
-/** What a comment on a line stands below: the line, or it and the one beside it. */
+/** The element above a comment on a line: the line, or it and the one beside it. */
 function below(line) {
   return line?.closest(".two") ?? line;
 }

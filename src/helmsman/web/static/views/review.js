@@ -14,7 +14,7 @@ import { fileTree } from "./file-tree.js";
 import { commentButtons, ReviewFile } from "./review-file.js";
 
 const SPLIT_KEY = "helmsman-diff";
-const PAUSE = 1500; // while a turn runs, what it has changed is looked at again after so many milliseconds
+const PAUSE = 1500; // milliseconds between two looks at the changes while a turn runs
 
 export class Review {
   #id;
@@ -54,13 +54,13 @@ export class Review {
     this.refresh = coalesced(() => this.#read().catch((error) => this.#shown === null && this.#fail(error)), PAUSE);
   }
 
-  /** Show the changes as they are now, whatever was being written about others. */
+  /** Show the current changes, even if a comment on the previous ones is being written. */
   async read() {
     this.#shown = null;
     await this.#read().catch((error) => this.#fail(error));
   }
 
-  /** Bring a file, and a line of it, into view: now, or as soon as it is here. */
+  /** Scroll to a file, and a line of it: now, or once it is loaded. */
   goTo(path, line) {
     this.#wanted = { path, line };
     if (this.#shown) this.#goThere();
@@ -71,7 +71,7 @@ export class Review {
     const changes = await get(sessionPath(this.#id, "diff"), { unless: this.#shown?.digest, ignoreWhitespace, since });
     if (changes.unchanged) return;
     if (this.#shown && this.element.querySelector(".comment.asked")) {
-      this.newer.hidden = false; // who writes about a line keeps it
+      this.newer.hidden = false; // a comment that is being written keeps its line
       return;
     }
     this.#show(changes);
@@ -127,7 +127,7 @@ export class Review {
     for (const link of this.tree.querySelectorAll("a")) link.classList.toggle("viewed", this.viewed.has(link.title));
   }
 
-  /** Look at the changes in another way: without white space, or since the last review. */
+  /** Change the view: without white space, or since the last review. */
   #lookAt(button) {
     button.setAttribute("aria-pressed", String(!isPressed(button)));
     this.read();
@@ -222,6 +222,6 @@ function keep(key, value) {
   try {
     localStorage.setItem(key, value);
   } catch {
-    // storage may be forbidden; then a choice lasts as long as the page
+    // storage may be forbidden; then a choice is lost with the page
   }
 }

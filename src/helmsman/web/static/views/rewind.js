@@ -1,4 +1,4 @@
-// Takes a session back to before a turn: shows what would be lost, and does just that after a yes.
+// Takes a session back to before a turn: shows what would be lost, and does exactly that after a yes.
 
 import { get, post, sessionPath, sessionPlace } from "../api.js";
 import { confirmed } from "../confirm.js";
@@ -29,9 +29,9 @@ async function rewind(sessionId, to) {
   const show = async () => {
     const asked = choice.value;
     shown = null;
-    allow(false); // until what it comes to is on the screen
+    allow(false); // until the consequences are on screen
     const found = await get(path, wanted()).catch((error) => ({ lines: [error.message] }));
-    if (choice.value !== asked) return; // another was chosen meanwhile
+    if (choice.value !== asked) return; // another turn was chosen in the meantime
     told.textContent = found.lines.join("\n");
     shown = found.digest && !found.nothing ? found : null;
     allow(Boolean(shown));

@@ -1,4 +1,4 @@
-// A rule as it is written, whole: no box to scroll in, and a line that is broken goes on further in, where no rule begins one.
+// A rule as it is written, in full: without a scroll box. A wrapped line is indented, so that it does not look like another rule.
 
 import { h } from "../dom.js";
 

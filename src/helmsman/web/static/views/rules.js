@@ -1,4 +1,4 @@
-// The rules that decide without asking: which there are, which one decides a command, adding one and taking it back.
+// The rules that decide without asking: list, test with a command, add, remove.
 
 import { get, post } from "../api.js";
 import { confirmed } from "../confirm.js";
@@ -135,7 +135,7 @@ export class RulesView {
     await this.#read();
   }
 
-  /** Add a rule for the command that was typed, once it was seen as it would be written. */
+  /** Add a rule for the typed command, after the user has seen the rule as it would be written. */
   async #add(effect) {
     if (!this.command.reportValidity() || !this.place.reportValidity()) return;
     const wanted = { effect, command: this.command.value, directory: this.place.value.trim(), outside: !this.inside.checked };

@@ -1,4 +1,4 @@
-// Work that begins by itself: which there is, when it is due, what came of it.
+// Scheduled work: what it does, when it is due, how it ended.
 
 import { agents } from "../agents.js";
 import { get, post, sessionPlace } from "../api.js";
@@ -108,7 +108,7 @@ export class SchedulesView {
     );
   }
 
-  /** Everything that a yes grants is in the dialog, which no click reaches that was meant for something else. */
+  /** The dialog shows everything that a yes grants, and is guarded against clicks that were meant for something else. */
   async #confirm(schedule) {
     const terms = {
       When: schedule.when,

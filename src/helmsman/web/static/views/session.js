@@ -1,4 +1,4 @@
-// One session: how it stands, its transcript, what it changed, its turns, its questions, and what one can say to it.
+// One session: its state, transcript, changes, turns, questions, and the form for messages.
 
 import { agents } from "../agents.js";
 import { get, sessionPath, sessionPlace } from "../api.js";
@@ -28,10 +28,10 @@ const QUESTION = 3;
 
 export class SessionView {
   #session = null;
-  #host = undefined; // how its machine stands, where that is another
+  #host = undefined; // state of its machine, if that is another one
   #cards = new Map();
-  #wanted = null; // the question to go to, once it is there
-  #behind = 0; // the tab to go back to when nothing is asked any more
+  #wanted = null; // the question to show, once it is loaded
+  #behind = 0; // the tab to return to when no question is open any more
   #closed = new AbortController();
 
   /** `inside` is a place in the session: a tab, a file of its changes, a turn (see `goTo`). */
@@ -81,7 +81,7 @@ export class SessionView {
     await this.#read();
     this.transcript.open();
     if (this.inside.length) this.goTo(this.inside);
-    store.refreshFor(this.id); // to look at a session may attach to it, and so bring questions to light
+    store.refreshFor(this.id); // looking at a session may attach to it, and so reveal questions
   }
 
   close() {
@@ -99,7 +99,7 @@ export class SessionView {
     if (part === "turn") this.#openTurn(Number(more[0])).catch((error) => toast(error.message, "error"));
   }
 
-  /** A question that an MCP client has led the user to. It may not be read yet. */
+  /** A question that an MCP client has linked to. It may not be loaded yet. */
   #openQuestion(id) {
     const card = this.#cards.get(id);
     this.#wanted = card?.isConnected ? null : id;
@@ -174,7 +174,7 @@ export class SessionView {
     this.element?.classList.toggle("reviews", this.current === REVIEW);
   }
 
-  /** Show what is asked where there is room for it; what is new to the eye comes to the front, but not from under somebody's pen. */
+  /** Show questions where there is room. A new one comes to the front, unless the user is typing. */
   #placeQuestions(isNew) {
     const asks = this.#hasQuestionTab;
     const writes = this.composer.element.contains(document.activeElement);
@@ -198,7 +198,7 @@ export class SessionView {
     if (kinds.size > 1 || !kinds.has("text")) this.refresh();
   }
 
-  /** Its machine was lost or found again: what was missed meanwhile is read. */
+  /** Its machine was lost or found again: read what was missed. */
   #onHosts() {
     const { status } = hosts.get(hosts.of(this.id)) ?? {};
     if (status === "connected" && this.#host !== status) this.#everything();
@@ -218,7 +218,7 @@ export class SessionView {
     } catch (error) {
       if (error.code === undefined && !hosts.of(this.id)) throw error;
       this.#session = before;
-      if (before) return; // the last that was known stays
+      if (before) return; // the last known state stays
       this.heading.textContent = error.code === "session_not_found" ? "There is no such session" : "This session cannot be read";
       this.element.classList.add("unknown");
       this.facts.textContent = error.code ? error.message : `${hosts.of(this.id)} gives an answer that makes no sense.`;
@@ -277,7 +277,7 @@ export class SessionView {
   }
 }
 
-/** A sub-agent as a link to its own transcript, with what it was asked, how it stands and what it has used. */
+/** A sub-agent as a link to its own transcript, with its request, state and usage. */
 function subAgent(one, host) {
   const spent = one.tokens ? ` ${tokens(one.tokens)} tokens${one.costUsd === undefined ? "" : `, ${money(one.costUsd)}`}` : "";
   const name = one.name ?? one.id.slice(-8);

@@ -28,8 +28,8 @@ export class TasksView {
   #agent = "";
   #rows = new Map();
   #host = "";
-  #asked = new Set(); // other machines that are just being asked
-  #pages = new Map(); // of each machine: its newest tasks, those that were read further, and where they go on
+  #asked = new Set(); // other machines with a pending request
+  #pages = new Map(); // of each machine: its newest tasks, the older ones that were read, and the cursor for more
 
   constructor() {
     this.heading = h("h1", { tabindex: "-1" }, "Tasks");
@@ -87,14 +87,14 @@ export class TasksView {
     return this.#status === WAITING ? "pending,working" : this.#status;
   }
 
-  /** Read the tasks of every machine. Those of this one are waited for; another's come when they come. */
+  /** Read the tasks of every machine. Only those of this machine are awaited. */
   async #read() {
     const pages = this.#pages;
     const others = hosts.names.filter((name) => !this.#host || this.#host === name);
     for (const name of pages.keys()) if (name !== HERE && !others.includes(name)) pages.delete(name);
     for (const name of others.filter((one) => !this.#asked.has(one))) {
       this.#asked.add(name);
-      this.#readOf(name, name, pages).catch(() => {}).finally(() => this.#asked.delete(name)); // the list of sessions says who is away
+      this.#readOf(name, name, pages).catch(() => {}).finally(() => this.#asked.delete(name)); // the list of sessions shows which machines are offline
     }
     if (!this.#host || this.#host === HERE) await this.#readOf(HERE, undefined, pages);
     else this.#show();
@@ -102,7 +102,7 @@ export class TasksView {
 
   async #readOf(name, host, pages) {
     const page = await get("tasks", { limit: PAGE, status: this.#wanted, agent: this.#agent, host });
-    if (pages !== this.#pages) return void this.refresh(); // others were chosen meanwhile
+    if (pages !== this.#pages) return void this.refresh(); // another filter was chosen in the meantime
     const before = pages.get(name) ?? { more: [], nextCursor: page.nextCursor ?? null };
     const newest = page.tasks.filter(({ taskId }) => typeof taskId === "string").slice(0, PAGE);
     pages.set(name, { ...before, newest, nextCursor: before.more.length ? before.nextCursor : (page.nextCursor ?? null) });

@@ -1,4 +1,4 @@
-// A session's turns along time: how long each took, how it ended, what was done in it.
+// A session's turns over time: duration, outcome and actions of each.
 
 import { h, redraw, svg } from "../dom.js";
 import { count, duration, statusPill, statusTone, timeAgo, tokens } from "../format.js";
@@ -11,7 +11,7 @@ const KINDS = {
   agent_message: ["message", "messages"],
 };
 
-/** Shows the turns as a list in `place`; each leads to its place in the transcript, and has the button that `more` makes. */
+/** Shows the turns as a list in `place`; each leads to its place in the transcript, and has the button made by `more`. */
 export function showTimeline(place, turns, open, more) {
   if (!turns.length) return place.replaceChildren(h("p", { class: "empty" }, "No turn yet. The first message begins one."));
   const timed = turns.filter((turn) => turn.startedAt && turn.seconds !== undefined);

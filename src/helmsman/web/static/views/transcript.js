@@ -1,5 +1,5 @@
 // A session's transcript: a window onto a list that may have ten thousand entries. A few hundred are in the page at a
-// time; scrolling reads further ones at one end and lets go of those at the other.
+// time; scrolling loads more at one end and removes those at the other.
 
 import { get, sessionPath, sessionPlace } from "../api.js";
 import { h, toast } from "../dom.js";
@@ -40,7 +40,7 @@ export class Transcript {
     this.toStart.addEventListener("click", () => this.jumpTo(0));
     this.toEnd.addEventListener("click", () => this.open());
     this.scroller.addEventListener("scroll", () => this.#onScroll(), { passive: true });
-    // A question that comes or goes changes the room there is: who reads the end goes on reading it.
+    // A question that appears or disappears changes the height: a reader at the end stays there.
     new ResizeObserver(() => this.#following && this.#scrollToEnd()).observe(this.scroller);
     this.refresh = coalesced(() => this.#refresh(), 120);
   }
@@ -71,7 +71,7 @@ export class Transcript {
   async #refresh() {
     await this.#alone(async () => {
       if (this.#next < this.#total) {
-        const page = await get(this.#path(), { after: this.#next, limit: 1 }); // the reader is elsewhere: only count
+        const page = await get(this.#path(), { after: this.#next, limit: 1 }); // the end is out of view: only count
         this.#total = page.total;
         return;
       }
@@ -89,7 +89,7 @@ export class Transcript {
     });
   }
 
-  /** Where to read on: items under way may have changed, those before them have not. */
+  /** Where the next read starts: items under way may have changed, those before them have not. */
   #firstUnfinished() {
     const oldest = Math.max(this.#first, this.#next - PAGE);
     for (let index = oldest; index < this.#next; index += 1) {
@@ -104,7 +104,7 @@ export class Transcript {
   #onScroll() {
     const { scrollTop, scrollHeight, clientHeight } = this.scroller;
     if (this.#isAtEnd()) this.#following = this.#next >= this.#total;
-    else if (scrollTop < this.#scrolledTo) this.#following = false; // only a person goes up
+    else if (scrollTop < this.#scrolledTo) this.#following = false; // only a person scrolls up
     this.#scrolledTo = scrollTop;
     if (scrollTop < NEAR && this.#first > 0) this.#older();
     else if (scrollHeight - scrollTop - clientHeight < NEAR && this.#next < this.#total) this.#newer();
@@ -132,7 +132,7 @@ export class Transcript {
     });
   }
 
-  /** Change the list without moving what the reader looks at. */
+  /** Change the list without moving the visible entries. */
   #keepingPlace(change) {
     const top = this.scroller.getBoundingClientRect().top;
     const anchor = [...this.list.children].find((child) => child.getBoundingClientRect().bottom > top);
@@ -159,7 +159,7 @@ export class Transcript {
 
   // --- entries -----------------------------------------------------------------------------------------------------
 
-  /** One reading at a time. What a person asked for waits its turn; what only follows comes with the next change. */
+  /** One reading at a time. A read that a person asked for waits for its turn; others come with the next change. */
   async #alone(work, { asked = false } = {}) {
     while (this.#reading) {
       if (!asked) return;
@@ -240,7 +240,7 @@ export class Transcript {
   }
 }
 
-/** Output that is still being written shows its end, unless somebody has scrolled up in it. `places` are where it was. */
+/** Output that is still being written shows its end, unless somebody has scrolled up in it. `places` are the previous scroll positions. */
 function followTails(element, places = []) {
   if (element.dataset.state !== "running" && !places.length) return;
   element.querySelectorAll("pre.output").forEach((output, at) => {

@@ -1,4 +1,4 @@
-// What was spent: tokens by day, agent, model and directory; cost where the agent tells it or a price is known.
+// Spending: tokens by day, agent, model and directory; cost if the agent reports it or a price is known.
 
 import { agentFilter, agents } from "../agents.js";
 import { get } from "../api.js";
@@ -45,7 +45,7 @@ export class UsageView {
 
   async open() {
     setPlace("Usage");
-    this.#readLimits(); // Codex is asked, and may have to be started for it: nobody waits
+    this.#readLimits(); // not awaited: Codex may have to be started for it
     await this.#read();
   }
 
@@ -98,7 +98,7 @@ function named(name) {
   return (rows, width) => bars(rows.slice(0, MOST_BARS), width, name);
 }
 
-/** How much is left of each limit of the account, and when all of it is there again. */
+/** The rest of each limit of the account, and the time of its reset. */
 function limits(account) {
   const tiles = account.limits.map((limit) => {
     const left = limit.resetsAt === undefined ? "" : `reset in ${duration(Math.max(0, (Date.parse(limit.resetsAt) - Date.now()) / 1000))}`;
