@@ -94,6 +94,23 @@ async def connected(environment: Mapping[str, str], editor: Editor) -> AsyncIter
             yield connection
 
 
+async def test_further_directories_may_be_written_where_the_mode_lets_it_write(
+    environment: Mapping[str, str], folder: Path, tmp_path: Path, model: ScriptedModel
+) -> None:
+    further = tmp_path / "further"
+    further.mkdir()
+    model.on("write there", run(f"touch {further}/made.txt || echo held"), say("Tried"))
+    async with connected(environment, Editor()) as connection:
+        for mode, is_made in (("default", False), ("read-only", False), ("auto", True)):
+            session = await connection.new_session(
+                cwd=str(folder), additional_directories=[str(further)], mcp_servers=[]
+            )
+            await connection.set_session_mode(session_id=session.session_id, mode_id=mode)
+            prompt = [acp.text_block("write there")]
+            assert (await connection.prompt(session_id=session.session_id, prompt=prompt)).stop_reason == "end_turn"
+            assert (further / "made.txt").exists() == is_made, mode
+
+
 async def test_a_prompt_runs_a_turn_and_its_approval_is_asked_in_the_editor(
     environment: Mapping[str, str], folder: Path
 ) -> None:

@@ -65,10 +65,11 @@ _NEW: Final = "new-"
 _OUTPUT_CHARS: Final = 20_000
 _DIFF_CHARS: Final = 8_000
 _LIST_LIMIT: Final = 50
+_WRITES: Final = "auto"
 _MODES: Final[Mapping[str, tuple[str, str, dict[str, Any]]]] = {
     "default": ("Default", "As the agent's own configuration says", {}),
     "read-only": ("Read only", "Change nothing", {"sandbox": "read-only"}),
-    "auto": ("Automatic", "Work in the directory, ask for anything beyond it", {"full_auto": True}),
+    _WRITES: ("Automatic", "Work in the directory, ask for anything beyond it", {"full_auto": True}),
 }
 _EXTENSIONS: Final = {"image/png": ".png", "image/jpeg": ".jpg", "image/gif": ".gif", "image/webp": ".webp"}
 
@@ -84,6 +85,8 @@ class _Conversation:
         self.mode = "default"
         self.model: str | None = None
         self.options: dict[str, Any] = {}
+        self.directories: list[str] = []
+        """Further directories that it may write where its mode lets it write."""
         self.reading: asyncio.Task[None] | None = None
         self.idle = asyncio.Event()
         self.asking: dict[str, asyncio.Task[None]] = {}
@@ -100,7 +103,8 @@ class _Conversation:
     def turn_options(self) -> dict[str, Any]:
         """Return the options of the next turn."""
         model = {} if self.model is None else {"model": self.model}
-        return {**self.options, **model, **_MODES[self.mode][2]}
+        roots = {"writable_roots": self.directories} if self.directories and self.mode == _WRITES else {}
+        return {**self.options, **model, **roots, **_MODES[self.mode][2]}
 
 
 class AcpServer:
@@ -570,7 +574,7 @@ def _require_directory(cwd: str) -> None:
 def _set_up(conversation: _Conversation, directories: list[str] | None, servers: list[Any] | None) -> None:
     """Take over the directories and MCP servers that the client gives with a session."""
     if directories:
-        conversation.options["writable_roots"] = directories
+        conversation.directories = directories
     if servers and conversation.agent == "codex":
         conversation.options["config"] = dict(_server_config(server) for server in servers)
 
