@@ -66,6 +66,9 @@ async def test_sessions_can_be_narrowed_down(cli: Cli, sessions: list[str]) -> N
     for arguments in (["--directory", "."], ["--query", "parser"]):
         assert [line.split("\t")[0] for line in (await cli.run("list", *arguments)).stdout.splitlines()] == sessions[:1]
     assert (await cli.run("list", "--limit", "1")).stdout.startswith(sessions[1])
+    since = await cli.run("list", "--since", "1h", "--json")
+    assert len(since.json[0]["sessions"]) == 2
+    assert "--since" in (await cli.run("list", "--since", "2099-01-01")).stderr
 
 
 @pytest.mark.anyio
@@ -83,7 +86,7 @@ async def test_an_empty_list_says_what_to_do(bare_cli: Cli) -> None:
     done = await bare_cli.run("list")
     assert (done.exit_code, done.stdout) == (0, "")
     assert "helmsman demo" in done.stderr
-    assert "Leave out --agent, --directory, --query or --status" in (await bare_cli.run("list", "--query", "x")).stderr
+    assert "--status or --since to see all" in (await bare_cli.run("list", "--query", "x")).stderr
     assert (await bare_cli.run("list", "--json")).json == [{"sessions": []}]
 
 

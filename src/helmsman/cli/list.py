@@ -11,6 +11,7 @@ import click
 from helmsman.base.caller_context import expand_home
 from helmsman.base.json_values import present
 from helmsman.base.sanitize import one_line, visible
+from helmsman.capabilities.usage_report import parse_since
 from helmsman.cli.command import cli_command, reports_errors
 from helmsman.cli.consoles import echo, is_terminal, result_console
 from helmsman.cli.exit_codes import ExitCode
@@ -69,6 +70,7 @@ _PAGES: Final = 50  # pages that are searched for sessions of a status
     "--status", metavar="STATUS", type=click.Choice(list(_NAMES)), help="Only sessions that are: " + ", ".join(_NAMES)
 )
 @click.option("--running", "status", flag_value="running", help="Only sessions in which a turn runs or asks.")
+@click.option("--since", metavar="TIME", help="Only sessions that worked since then: 24h, 7d, 2w ago, or a date.")
 @limit_option
 @click.option("--all", "include_archived", is_flag=True, help="Archived sessions too.")
 @click.option("--line", is_flag=True, help="One line for a status line: how many sessions run, and how many ask.")
@@ -77,6 +79,7 @@ def command(
     directory: str | None,
     query: str | None,
     status: str | None,
+    since: str | None,
     limit: int,
     include_archived: bool,
     line: bool,
@@ -88,6 +91,7 @@ def command(
     terminal, the columns are separated by tabs: id, time, directory, source, summary, status, agent.
     """
     place = None if directory is None else host().place(directory)
+    begin = None if since is None else parse_since(since)
 
     async def find(helm: Helmsman) -> tuple[list[dict[str, Any]], str | None]:
         shown: list[dict[str, Any]] = []
@@ -101,6 +105,8 @@ def command(
                 include_archived=include_archived,
                 agent=agent,
             )
+            if begin is not None and (newer := [info for info in found if info.updated_at >= begin]) != found:
+                found, cursor = newer, None  # the newest come first
             listed = await listed_sessions(helm, found)
             shown += [one for one in listed if status is None or one.get("status") in _NAMES[status]]
             if cursor is None or len(shown) >= limit:
@@ -112,8 +118,8 @@ def command(
         echo(_status_line([one.get("status") for one in sessions]))
         return
     nothing = 'There are no sessions yet. Start one: helmsman run "…", or try `helmsman demo`.'
-    if (agent, directory, query, status) != (None, None, None, None):
-        nothing = "No session matches. Leave out --agent, --directory, --query or --status to see all."
+    if any(given is not None for given in (agent, directory, query, status, since)):
+        nothing = "No session matches. Leave out --agent, --directory, --query, --status or --since to see all."
     print_list(
         present({"sessions": sessions, "nextCursor": cursor}),
         list(map(_row, sessions)),
