@@ -120,7 +120,7 @@ def _first_line(command: tuple[str, ...], env: Mapping[str, str], directory: Pat
         while not _LINE.search(written):
             written += os.read(ours, 4096)
         taken = time.perf_counter() - began
-        with suppress(OSError):  # as Linux tells the end of a terminal
+        with suppress(OSError):  # Linux reports the end of a terminal as an error
             while os.read(ours, 4096):
                 pass
         os.close(ours)

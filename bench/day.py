@@ -1,4 +1,4 @@
-"""A working day, played: three repositories on a real Codex with a scripted model, in a terminal, a browser and on a phone.
+"""A simulated working day: three repositories, real Codex with a scripted model, in a terminal, a browser and on a phone.
 
     python -m bench.day                    # checks everything, prints what it checked
     python -m bench.day --pictures DIR     # and leaves pictures of the screens there
@@ -54,7 +54,7 @@ FILES = 30
 PHONE = (390, 844)
 LIMIT_SECONDS = 15
 TOKENS = 1000
-"""What each response of the model takes: the numbers that are shown have to be sums of it."""
+"""Usage of each response of the model: the displayed numbers must be sums of it."""
 ANSWERS = 20
 """What the model answers on this day, the sub-agent's included."""
 LIVE = "document.querySelector('#live')?.dataset.state === 'live'"
@@ -63,7 +63,7 @@ FITS = "document.documentElement.scrollWidth <= innerWidth"
 
 @dataclass
 class Day:
-    """The place, and what was checked there."""
+    """The place, and the checks made there."""
 
     env: dict[str, str]
     repositories: dict[str, Path]
@@ -326,7 +326,7 @@ async def afternoon(day: Day) -> None:
 
 
 async def evening(day: Day) -> None:
-    """Add everything up."""
+    """Check all sums."""
     sessions = json.loads(await day.command("list", "--json", "--limit", "50"))["sessions"]
     asked = {"Split", "Publish", "Tag", "Deploy", "Which", "Reach", "Break", "Delegate", "Count", "Build"}
     titles = [(one.get("name") or one.get("summary") or "") for one in sessions if "parentId" not in one]

@@ -1,4 +1,4 @@
-"""Figures with their spread, taken by turns so that noise hits all alike, and the rows they make."""
+"""Figures with their spread, measured in alternation so that noise affects all alike, and table rows of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Seconds (or whatever else), many times."""
+    """Repeated measurements, usually seconds."""
 
     values: tuple[float, ...]
 

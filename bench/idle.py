@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 SESSIONS = 10
 IDLE_SECONDS = 60.0
 MOST_LATE_SECONDS = 35.0
-"""Seconds after the limit: sessions are looked at twice a minute, and a process takes some to end."""
+"""Seconds after the limit: sessions are checked twice a minute, and a process needs some seconds to end."""
 _SECONDS = 400
 _POLL = 0.1
 

@@ -84,7 +84,7 @@ def _stand_in() -> Iterator[tuple[Path, Path, dict[str, str]]]:
 
 
 async def _take_in(helm: HelmsmanService, folder: Path) -> float:
-    """Seconds of the processor for one long turn, read to its end."""
+    """Return the processor seconds of one long turn, read to its end."""
     began, events = time.process_time(), 0
     session = await helm.start(f"stream {EVENTS}", cwd=folder)
     async for _event in session.events():
@@ -118,7 +118,7 @@ async def _events(binary: Path, folder: Path, env: dict[str, str], rounds: int) 
 
 
 async def _held(binary: Path, folder: Path, env: dict[str, str]) -> list[Row]:
-    """Sessions that have ended their turn and are held: what one more costs, by turns where few and where many are held."""
+    """Measure the cost of one more session while few or many idle ones are held, in alternation."""
     memory: dict[int, float] = {}
     contenders: dict[str, Callable[[], Awaitable[float]]] = {}
     async with contextlib.AsyncExitStack() as stack:

@@ -52,7 +52,7 @@ async def measure(rounds: int = ROUNDS) -> list[Row]:
 
 
 def _time(request: str, shelf: list[Task]) -> float:
-    """Seconds of the processor."""
+    """Return processor seconds."""
     began = time.thread_time()
     route(parse(request), shelf, NOW, Place())
     return time.thread_time() - began

@@ -84,7 +84,7 @@ async def _round(client: Client, request: str, directory: Path) -> tuple[float, 
 
 
 async def _run(client: Client, request: str, directory: Path) -> str:
-    """Start a task; its id."""
+    """Start a task, and return its id."""
     arguments: dict[str, Any] = {"request": request, "context": {"working_dir": str(directory)}}
     answer = (await client.call_tool("codex", arguments)).structured_content
     assert answer is not None

@@ -60,7 +60,7 @@ class SdkClient:
                 await process.aclose()
 
     async def run(self, prompt: str) -> dict[str, Any]:
-        """Run a turn in a new thread; `seconds`, `cpu` and `events`."""
+        """Run a turn in a new thread, and return `seconds`, `cpu` and `events`."""
         await self._stdin.send(json.dumps(prompt).encode() + b"\n")
         with anyio.fail_after(_SECONDS):
             answer: dict[str, Any] = json.loads(await self._lines.receive_until(b"\n", 100_000))

@@ -38,7 +38,7 @@ async def measure(sessions: int = SESSIONS) -> list[Row]:
             assert first.unread is None
             taken: list[float] = []
             for words in SEARCHES:
-                await helm.extras.search.find(words, patience=INDEX_SECONDS)  # what the one before began is over
+                await helm.extras.search.find(words, patience=INDEX_SECONDS)  # waits for the index
                 began = time.process_time()
                 await helm.extras.search.find(words, patience=0)
                 taken.append(time.process_time() - began)

@@ -48,7 +48,7 @@ async def measure(sessions: int = SESSIONS) -> list[Row]:
 
 
 def write_sessions(home: Path, count: int) -> None:
-    """Made-up sessions, one every hour, as Codex would have written them."""
+    """Write artificial sessions, one every hour, in Codex's format."""
     for number in range(count):
         begin = BEGIN + timedelta(hours=number)
         session_id = str(uuid.UUID(int=number + 1))
@@ -94,7 +94,7 @@ def _lines(session_id: str, number: int, begin: datetime) -> list[str]:
 
 
 def _time(home: Path, state: Path, sessions: int) -> float:
-    """Seconds of the processor: on a busy machine the clock also shows what others took."""
+    """Return processor seconds: on a busy machine the clock includes the time of other programs."""
     began = time.process_time()
     index = SpendingIndex(RolloutSpending(home), state)
     spendings = all_spendings(index.sessions(), (), names_turn=lambda _agent, turn_id: index.names(turn_id))

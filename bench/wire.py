@@ -30,7 +30,7 @@ _CLIENT = {"name": "bench", "title": "Bench", "version": "1"}
 
 
 class Wire:
-    """Requests, their answers, and whatever else comes."""
+    """Requests, their answers, and all other messages."""
 
     version: ClassVar[Mapping[str, str]] = {}
 

@@ -1,4 +1,4 @@
-"""Audits what is installed beside Helmsman: `make audit`, part of CI.
+"""Audits the installed dependencies of Helmsman: `make audit`, part of CI.
 
 Three questions, each with a line of its own: do the packages fit together (`pip check`), is each one the version that
 constraints.txt names, and is a vulnerability known in one of them (`pip-audit`, which asks the package index). A yes to the
@@ -19,7 +19,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 CONSTRAINTS = ROOT / "constraints.txt"
 TOOL = ROOT / ".cache" / "audit"
-"""pip-audit lives in an environment of its own: what audits is not part of what is audited."""
+"""Separate environment of pip-audit, so that it does not audit its own dependencies."""
 
 NOT_PINNED = frozenset({"codex-helmsman", "pip", "setuptools", "wheel"})
 INSTALL_SECONDS = 90
@@ -69,7 +69,7 @@ def unpinned() -> list[str]:
 
 
 def vulnerabilities() -> tuple[bool, str]:
-    """Return whether some are known, and what to tell about it."""
+    """Return whether vulnerabilities are known, and a report."""
     try:
         tool = str(pip_audit())
         command = [tool, "--requirement", str(CONSTRAINTS), "--no-deps", "--disable-pip", "--progress-spinner=off"]
@@ -106,7 +106,7 @@ def report(dependencies: list[dict[str, Any]]) -> tuple[bool, str]:
 
 
 def pip_audit() -> Path:
-    """Return the tool, installed if need be."""
+    """Return the tool; it is installed if missing."""
     tool = TOOL / ("Scripts" if sys.platform == "win32" else "bin") / "pip-audit"
     if not tool.exists():
         # It runs once: neither a pip of its own nor everything compiled is worth the wait.

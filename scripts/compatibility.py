@@ -111,7 +111,7 @@ def folders(records: Path, order: Callable[[Path], Any]) -> list[Path]:
 
 
 def heading(folder: Path) -> str:
-    """Return an agent with the version that was told the stories."""
+    """Return an agent with the tested version."""
     told = json.loads(next(folder.glob("*.json")).read_text(encoding="utf-8"))
     return f"{told['agent']} {told['version']}"
 
@@ -141,7 +141,7 @@ def cell(told: dict[str, str | None], story: str, notes: list[str]) -> str:
     refusal = told[story]
     if refusal is None:
         return "✓"
-    # The page speaks of versions in its columns, and of no machine's paths.
+    # The page names versions in its columns, and no paths of this machine.
     refusal = re.sub(r"^Codex [\d.]+", "This Codex", re.sub(r" \(in use: [^)]*\)", "", refusal))
     refusal = re.sub(r": /\S+(, /\S+)*\.", " (they are named).", refusal)
     if refusal not in notes:

@@ -41,7 +41,7 @@ _OPTIONS: Any = {
 
 
 async def show(tasks: int, binary: Path, folder: Path) -> int:
-    """Run it; the exit code."""
+    """Run the demo, and return the exit code."""
     journal = folder / "journal"
     journal.touch()
     repository = make_repository(folder / "shop")

@@ -29,7 +29,7 @@ NATIVE = {
 """Packages that hold a program for one platform; those without it are only loaders."""
 CACHE = Path(os.environ.get("HELMSMAN_AGENTS_CACHE") or REPOSITORY / ".cache" / "agents").absolute()
 INSTALLED = CACHE / "installed.json"
-"""What is completely installed; written last, so that a broken-off installation is done again."""
+"""Marks a complete installation; written last, so that an interrupted one is repeated."""
 
 
 def main() -> int:
@@ -40,14 +40,14 @@ def main() -> int:
     except CannotFetch as problem:
         print(f"The agents cannot be had, so the tests with them are skipped: {problem}", file=sys.stderr)
         return 1
-    INSTALLED.touch()  # make asks whether it is newer than this script
+    INSTALLED.touch()  # make compares its time with that of this script
     for name, version in wanted.items():
         print(name, version, sep="\t")
     return 0
 
 
 def packages() -> dict[str, str]:
-    """Return what is to be installed on this machine."""
+    """Return the packages for this machine."""
     system, processor, _ = this_platform()
     platform = f"{system.lower()}-{processor}"
     return PACKAGES | {name.format(platform=platform): version for name, version in NATIVE.items()}
@@ -63,10 +63,10 @@ def installed() -> object:
 def install(wanted: dict[str, str]) -> None:
     CACHE.mkdir(parents=True, exist_ok=True)
     INSTALLED.unlink(missing_ok=True)
-    # A project of its own, so that npm looks for none further up. Install scripts of packages have no business here.
+    # A separate project, because npm otherwise looks for one in the directories above. Install scripts do not run.
     (CACHE / "package.json").write_text('{"private": true}\n', encoding="utf-8")
     quiet = ["--no-audit", "--no-fund", "--loglevel=error"]
-    patience = ["--fetch-retries=1", "--fetch-retry-mintimeout=1000"]  # offline it is to say so soon
+    patience = ["--fetch-retries=1", "--fetch-retry-mintimeout=1000"]  # fail soon if offline
     options = ["--no-package-lock", "--ignore-scripts", "--force", *quiet, *patience]
     npm("install", "--prefix", str(CACHE), *options, *(f"{name}@{version}" for name, version in wanted.items()))
     INSTALLED.write_text(json.dumps(wanted, indent=2) + "\n", encoding="utf-8")

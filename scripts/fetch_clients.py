@@ -26,7 +26,7 @@ PACKAGES = {
     "@anthropic-ai/claude-code": "2.1.325",
     "acpx": "0.19.1",
     "axe-core": "4.14.0",
-    "@modelcontextprotocol/ext-apps": "2.0.4",  # a host of MCP Apps, with what it is bundled from and by
+    "@modelcontextprotocol/ext-apps": "2.0.4",  # a host of MCP Apps, with its sources and bundler
     "@modelcontextprotocol/core": "2.4.0",
     "@modelcontextprotocol/server": "2.4.0",
     "zod": "4",
@@ -34,7 +34,7 @@ PACKAGES = {
 }
 CACHE = Path(os.environ.get("HELMSMAN_CLIENTS_CACHE") or REPOSITORY / ".cache" / "clients").absolute()
 INSTALLED = CACHE / "installed.json"
-"""What is completely installed; written last, so that a broken-off installation is done again."""
+"""Marks a complete installation; written last, so that an interrupted one is repeated."""
 
 
 def main() -> int:
@@ -44,7 +44,7 @@ def main() -> int:
     except CannotFetch as problem:
         print(f"The MCP clients cannot be had, so the tests with them are skipped: {problem}", file=sys.stderr)
         return 1
-    INSTALLED.touch()  # make asks whether it is newer than this script
+    INSTALLED.touch()  # make compares its time with that of this script
     for name, version in PACKAGES.items():
         print(name, version, sep="\t")
     return 0
@@ -60,11 +60,11 @@ def installed() -> object:
 def install() -> None:
     CACHE.mkdir(parents=True, exist_ok=True)
     INSTALLED.unlink(missing_ok=True)
-    # A project of its own, so that npm looks for none further up. Install scripts of packages have no business here.
+    # A separate project, because npm otherwise looks for one in the directories above. Install scripts do not run.
     (CACHE / "package.json").write_text('{"private": true}\n', encoding="utf-8")
     packages = [f"{name}@{version}" for name, version in PACKAGES.items()]
     quiet = ["--no-audit", "--no-fund", "--loglevel=error"]
-    patience = ["--fetch-retries=1", "--fetch-retry-mintimeout=1000"]  # offline it is to say so soon
+    patience = ["--fetch-retries=1", "--fetch-retry-mintimeout=1000"]  # fail soon if offline
     options = ["--no-package-lock", "--ignore-scripts", *quiet, *patience]
     npm("install", "--prefix", str(CACHE), *options, *packages)
     INSTALLED.write_text(json.dumps(PACKAGES, indent=2) + "\n", encoding="utf-8")

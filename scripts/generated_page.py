@@ -1,4 +1,4 @@
-"""Page of the documentation that is made from the code: written, or only compared with what is there."""
+"""Page of the documentation that is generated from the code: written, or only compared with the existing one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _DOCS = Path(__file__).resolve().parent.parent / "docs"
 
 
 def write_or_check(name: str, text: str) -> int:
-    """Write the page, or with `--check` on the command line only say whether it is up to date. Gives the exit code."""
+    """Write the page, or with `--check` on the command line only compare it. Return the exit code."""
     page = _DOCS / name
     if "--check" not in sys.argv[1:]:
         page.write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Build what is released, and check it as a user would: `make dist`.
+"""Build the release files, and check them as a user would: `make dist`.
 
 1. Build the sdist, and the wheel from the sdist, twice; both builds must be the same bytes.
 2. Embed a software bill of materials (CycloneDX, PEP 770) in the wheel, and check the licences of all dependencies.
@@ -45,7 +45,7 @@ LOOKED_AT: Final = frozenset({"codex-helmsman", "agent-client-protocol"})
 
 
 class DistFailed(Exception):
-    """Distribution is not fit for release."""
+    """Distribution must not be released."""
 
 
 def main() -> int:

@@ -83,7 +83,7 @@ WORDS = {
 
 
 def page() -> str:
-    """Return the page as it has to be."""
+    """Return the expected page."""
     kinds = [kind for kind in vars(events).values() if isinstance(kind, type) and kind.__module__ == events.__name__]
     told = [kind for kind in kinds if issubclass(kind, Event) and kind not in (Event, SessionFact, ToolCalled)]
     items = [kind for kind in kinds if issubclass(kind, Item)]

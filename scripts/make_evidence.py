@@ -39,7 +39,7 @@ def evidence() -> str:
 
 
 def _tests(file: str, name: str) -> list[str]:
-    """Return the names of the tests in a file, or the one that is named."""
+    """Return the names of all tests in a file, or the given one."""
     names = _names(file)
     if not names or (name and name not in names):
         raise SystemExit(f"{EVIDENCE.name} names {file}::{name}, which does not exist.")

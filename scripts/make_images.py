@@ -55,7 +55,7 @@ def main() -> None:
 
 
 async def _running(folder: Path) -> str:
-    """Return what stands on a terminal while a command runs and a message is typed."""
+    """Return the screen of a terminal while a command runs and a message is typed."""
     binary = installed_codex()
     assert binary is not None, "There is no Codex here."
     home, repository = CodexHome(folder / "home"), make_repository(folder / "tidewater")

@@ -61,11 +61,11 @@ DEFAULTS_ELSEWHERE = {
     "default_profile": "none",
     "default_config": "none",
 }
-"""Defaults that depend on the machine, or are the absence of a value."""
+"""Defaults that depend on the machine, or that mean no value."""
 
 
 def reference() -> str:
-    """Return the page as it has to be."""
+    """Return the expected page."""
     return "\n".join([INTRODUCTION, *_tools(), *_settings(), *_errors()]) + "\n"
 
 
@@ -167,7 +167,7 @@ def _default(settings: object, key: str) -> str:
 
 
 def _allowed(variable: str, place: Path) -> str:
-    """Return what a setting may be, as a person is told who set it to nonsense."""
+    """Return the possible values of a setting, as in the error about an invalid one."""
     try:
         load_settings({}, {"HOME": str(place), variable: "\x01"}, place, user_file=place / "none.toml")
     except InvalidSetting as error:
@@ -189,7 +189,7 @@ def _errors() -> Iterator[str]:
 
 
 def _escaped(text: str, *, bar: bool = True) -> str:
-    """Text that Markdown shows as it is."""
+    """Escape a text for Markdown."""
     text = text.replace("<", "&lt;").replace("\n", " ")
     return text.replace("|", "\\|") if bar else text
 

@@ -103,7 +103,7 @@ DAYS = 26
 
 
 def tell(model: ScriptedModel) -> Gate:
-    """Return what the model does, by the words of each prompt; the gate holds the one that stays at work."""
+    """Return the actions of the model, by the words of each prompt; the gate keeps one session at work."""
     model.on(
         "Fix the failing test",
         [
@@ -132,7 +132,7 @@ def tell(model: ScriptedModel) -> Gate:
 
 @dataclass
 class Stage:
-    """Helmsman whose sessions have played their parts, and its server."""
+    """Helmsman with sessions that have run their scripts, and its server."""
 
     helm: HelmsmanService
     url: str
@@ -199,7 +199,7 @@ def write_project(folder: Path) -> None:
 
 
 def make_past(path: Path, session_id: str, places: list[Path]) -> None:
-    """Sessions of earlier days, made of one of today: other days, places, models and prompts, and more spent."""
+    """Create sessions of earlier days from one of today: other days, places, models and prompts, and more spending."""
     content = path.read_text(encoding="utf-8")
     today = re.findall(r"\d{4}-\d\d-\d\d", content)[0]
     number = 0

@@ -87,7 +87,7 @@ def hints_of(function: Any) -> dict[str, Any]:
 
 @functools.cache
 def names_of(module: Any) -> dict[str, Any]:
-    """Return the names in a module."""
+    """Return the names that a module defines."""
     names = dict(vars(module))
     for node in ast.walk(ast.parse(inspect.getsource(module))):
         if isinstance(node, ast.ImportFrom) and node.module is not None:
@@ -99,7 +99,7 @@ def names_of(module: Any) -> dict[str, Any]:
 
 
 def text(kind: Any) -> str:
-    """Return a type as it is written. Paths are texts on the way, and so is a time that may also be a text."""
+    """Return the source of a type. Paths are sent as texts, and so is a time that may also be a text."""
     origin, parts = typing.get_origin(kind), typing.get_args(kind)
     match origin:
         case None:

@@ -29,7 +29,7 @@ SECONDS = 60
 
 
 class Recorder:
-    """Asks one binary and keeps its answers by the name of the story."""
+    """Calls one binary, and stores its answers by the name of the story."""
 
     def __init__(self, binary: Path, home: CodexHome, cloud: ScriptedCloud) -> None:
         self.answers: dict[str, Any] = {}

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 GOLDEN = Path(__file__).resolve().parent.parent / "tests" / "golden"
 STORY_SECONDS = 90
 EXEC_SESSION, EXEC_TURN = "session", "turn"
-"""exec names no turns and its session is known before its lines are read: these stand for both."""
+"""Placeholders: `exec` names no turns, and its session is known before its lines are read."""
 
 Version = tuple[int, int, int]
 Message = dict[str, Any]
@@ -70,7 +70,7 @@ Message = dict[str, Any]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Story:
-    """One turn: what the model does, and what the recorder does about it."""
+    """One turn: actions of the model, and reactions of the recorder."""
 
     steps: tuple[ScriptStep, ...]
     retries: int = 0
@@ -132,7 +132,7 @@ def record(version: str, binary: Path, names: Iterable[str]) -> None:
         for name in names:
             story = STORIES[name]
             if not story.since <= codex_version(binary) < story.before:
-                continue  # this Codex does not offer its model the tool
+                continue  # this Codex does not offer the tool to its model
             for dialect in story.dialects:
                 stage = folder / f"{dialect}-{name}"
                 home = templates.new_home(binary, stage / "home")
@@ -144,7 +144,7 @@ def record(version: str, binary: Path, names: Iterable[str]) -> None:
 
 
 def make_stage(stage: Path) -> Path:
-    """Return the repository a story happens in."""
+    """Return the repository of a story."""
     repository = make_repository(stage / "repo")
     for name in ("changed.txt", "moved.txt", "gone.txt"):
         (repository / name).write_text("one\ntwo\nthree\n", encoding="utf-8")
@@ -182,7 +182,7 @@ async def received(child: Child) -> AsyncIterator[Message]:
 
 
 class Conversation:
-    """Just enough of a client to run one turn: nothing here depends on the code under test."""
+    """Minimal client that can run one turn, independent of the code under test."""
 
     def __init__(self, child: Child, story: Story) -> None:
         self._child = child
@@ -202,7 +202,7 @@ class Conversation:
             await self._seen(self._story.interrupt_after, thread)
             await self._send({"id": "stop", "method": "turn/interrupt", "params": {"threadId": thread, "turnId": turn}})
         await self._seen("turn/completed", thread)
-        await self._ask("thread/loaded/list")  # whatever came with the end of the turn is here before this answer
+        await self._ask("thread/loaded/list")  # the rest of the turn arrives before this answer
         return self._notifications
 
     async def _seen(self, method: str, thread: str) -> None:
@@ -228,7 +228,7 @@ class Conversation:
             return message
         if "id" in message:
             await self._send({"id": message["id"], "result": {"decision": "decline"}})
-        elif not message["method"].startswith("codex/event/"):  # 0.93 says everything twice
+        elif not message["method"].startswith("codex/event/"):  # 0.93 sends everything twice
             self._notifications.append(message)
         return None
 
@@ -237,7 +237,7 @@ class Conversation:
 
 
 class Stabiliser:
-    """Replaces what differs from one recording to the next, and brings what comes at any time into a fixed order."""
+    """Replaces values that differ between recordings, and puts messages without a fixed time in order."""
 
     _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
     _ADDRESS = re.compile(r"127\.0\.0\.1:\d+")
@@ -251,7 +251,7 @@ class Stabiliser:
         "thread/started",
         "thread/tokenUsage/updated",
     )
-    """What comes whenever it is ready, and perhaps again: put first, once, sorted."""
+    """Messages without a fixed time: moved to the beginning, sorted, without repetitions."""
 
     def __init__(self, stage: Path) -> None:
         self._paths = {str(stage / "repo"): "/repo", str(stage): "/stage", sys.prefix: "/python"}
@@ -268,7 +268,7 @@ class Stabiliser:
 
     @staticmethod
     def _output_in_one(messages: list[Message]) -> list[Message]:
-        """Output comes in pieces of any size."""
+        """Join output, whose pieces have random sizes."""
         whole: list[Message] = []
         for message in messages:
             previous = whole[-1] if whole else {}
@@ -285,7 +285,7 @@ class Stabiliser:
 
     def _value(self, value: Any, key: str = "") -> Any:
         match value:
-            case {"method": "thread/started"}:  # it repeats all the settings
+            case {"method": "thread/started"}:  # it contains all settings
                 return {"method": "thread/started", "params": {}}
             case dict():
                 return {
@@ -334,7 +334,7 @@ def events_path(recording: Path) -> Path:
 
 
 def normalised(recording: Path) -> list[Event]:
-    """Return the events of a recording, as the code under test sees them now."""
+    """Return the events of a recording, as the current code normalises them."""
     from helmsman.agents.codex.normalise import from_app_server, from_exec
 
     messages = [json.loads(line) for line in recording.read_text(encoding="utf-8").splitlines()]

@@ -36,7 +36,7 @@ def main() -> int:
 
 def be_measured() -> None:
     if not os.access(ROOT, os.W_OK):
-        return  # in a sandbox: what is measured there can be kept nowhere
+        return  # in a sandbox, which cannot store measurements
     os.environ["COVERAGE_PROCESS_START"] = str(ROOT / "pyproject.toml")
     os.environ["COVERAGE_FILE"] = str(ROOT / ".coverage")
     leave, started = os._exit, os.getpid()

@@ -1,4 +1,4 @@
-"""Machines of a fleet that run no agents, as processes, and what they are given to do."""
+"""Machines of a fleet without agents, as processes, and their tasks."""
 
 from __future__ import annotations
 

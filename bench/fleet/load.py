@@ -60,7 +60,7 @@ def connections(url: str, name: str) -> int:
 
 @asynccontextmanager
 async def rates(url: str, seconds: float) -> AsyncIterator[dict[str, float]]:
-    """Filled with what a second cost, of those that go by when the block has been left."""
+    """Yield a dictionary. After the block, it gets the costs per second of the time that follows."""
     rates: dict[str, float] = {}
     yield rates
     before = _look(url)
@@ -71,7 +71,7 @@ async def rates(url: str, seconds: float) -> AsyncIterator[dict[str, float]]:
 
 
 async def measure(url: str, folder: Path, settled: float, seconds: float) -> dict[str, Any]:
-    """Of workers with the lease of every day that look after each other, which they do after one and a half leases."""
+    """Measure workers with the usual lease that watch each other, which they do after one and a half leases."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("create extension if not exists pg_stat_statements")
     with machines(url, MACHINES, folder, capacity=TALKING // MACHINES, lease=30):

@@ -1,4 +1,4 @@
-"""Machine of a fleet that runs no agent: it does what a task says at once, and stamps what it tells with the time.
+"""Machine of a fleet without agents: it carries out a task at once, and adds the time to its messages.
 
     python -m bench.fleet.machine URL NAME DIRECTORY LEASE CAPACITY
 

@@ -254,7 +254,7 @@ async def _until_time(at: float) -> None:
 
 
 async def _until_more(count: Callable[[], int], at: float) -> None:
-    """Until there is one more, or the time has come."""
+    """Wait until there is one more, or until the time."""
     before = count()
     while time.time() < at and count() == before:  # noqa: ASYNC110 - a thread tells of it
         await anyio.sleep(0.005)

@@ -1,4 +1,4 @@
-"""What became of every session of a soak, and whether that is what Helmsman says of it.
+"""The end of every session of a soak, compared with what Helmsman reports.
 
 There are three witnesses: the hub that is there when the faults are over, the next one, which knows nothing but what is on
 disk and in supervisors, and the file in which Codex itself records its turns. They must agree.
@@ -161,7 +161,7 @@ def _judge_one(
 
 
 def _claim_unknown(rollouts: Mapping[str, Path], books: Books) -> None:
-    """Find the sessions of those who were killed before they could say which theirs is."""
+    """Find the sessions of clients that were killed before they could report theirs."""
     by_number: dict[int, str] = {}
     for session_id, path in rollouts.items():
         with path.open("rb") as file:
