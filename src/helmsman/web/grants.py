@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -92,7 +92,8 @@ class GrantBook:
         """Return the grant of a refresh token. A token that was used before ends its grant."""
         given = digest(token)
         if (robbed := self._first(lambda one: secrets.compare_digest(one.spent, given))) is not None:
-            self.revoke(robbed.id)
+            with suppress(GrantNotFound):
+                self.revoke(robbed.id)
         return self._first(lambda one: secrets.compare_digest(one.refresh, given))
 
     def refresh(self, token: str) -> tuple[Grant, Tokens] | None:

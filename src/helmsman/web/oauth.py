@@ -16,6 +16,7 @@ import secrets
 import time
 from collections import OrderedDict
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -38,7 +39,7 @@ from starlette.routing import Route
 
 from helmsman.base.addresses import is_loopback
 from helmsman.base.json_values import iso_time
-from helmsman.base.structs import Value
+from helmsman.base.structs import Value, replace
 from helmsman.errors import InvalidInput
 from helmsman.shapes.contract import Input, NothingInput
 from helmsman.web.client_documents import InvalidClient, OAuthClient, client_address, fetch_client
@@ -306,28 +307,31 @@ class OAuth:
         has_code = any(one.asked.client.id == client_id for one in self._codes.values())
         return has_code or any(one.client_id == client_id for one in self.grants.all())
 
-    def code(self, client_id: str, code: str) -> _Asked | None:
+    async def code(self, client_id: str, code: str) -> _Asked | None:
         """Return what a code is for. A code that was used before ends what was granted for it."""
         self._drop_old_codes()
         found = self._codes.get(digest(code))
         if found is None or found.asked.client.id != client_id:
             return None
         if found.grant is not None:
-            if self.grants.holds(found.grant):
-                self.grants.revoke(found.grant)
+            with suppress(GrantNotFound):
+                await anyio.to_thread.run_sync(self.grants.revoke, found.grant)
             return None
         return found.asked
 
-    def exchange(self, code: str) -> Tokens | None:
+    async def exchange(self, code: str) -> Tokens | None:
         """Return the tokens for a code, once."""
         found = self._codes.get(digest(code))
         if found is None or found.grant is not None:
             return None
         asked = found.asked
-        grant, tokens = self.grants.add(
-            client_id=asked.client.id, client_name=asked.client.name, resource=asked.resource
+        used = replace(found, until=self._clock() + _PENDING_SECONDS, grant="")
+        self._codes[digest(code)] = used  # before the first wait: it is used once
+        add = partial(
+            self.grants.add, client_id=asked.client.id, client_name=asked.client.name, resource=asked.resource
         )
-        self._codes[digest(code)] = _Granted(asked=asked, until=self._clock() + _PENDING_SECONDS, grant=grant.id)
+        grant, tokens = await anyio.to_thread.run_sync(add)
+        self._codes[digest(code)] = replace(used, grant=grant.id)
         return tokens
 
     def _drop_old_codes(self) -> None:
@@ -349,7 +353,7 @@ class _Provider(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken
     async def load_authorization_code(
         self, client: OAuthClientInformationFull, authorization_code: str
     ) -> AuthorizationCode | None:
-        asked = self._oauth.code(client.client_id, authorization_code)
+        asked = await self._oauth.code(client.client_id, authorization_code)
         if asked is None:
             return None
         return AuthorizationCode(
@@ -366,10 +370,10 @@ class _Provider(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken
     async def exchange_authorization_code(
         self, client: OAuthClientInformationFull, authorization_code: AuthorizationCode
     ) -> OAuthToken:
-        return _token(self._oauth.exchange(authorization_code.code))
+        return _token(await self._oauth.exchange(authorization_code.code))
 
     async def load_refresh_token(self, client: OAuthClientInformationFull, refresh_token: str) -> RefreshToken | None:
-        grant = self._oauth.grants.with_refresh(refresh_token)
+        grant = await anyio.to_thread.run_sync(self._oauth.grants.with_refresh, refresh_token)
         if grant is None:
             return None
         return RefreshToken(token=refresh_token, client_id=grant.client_id, scopes=[SCOPE], resource=grant.resource)
@@ -377,7 +381,7 @@ class _Provider(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken
     async def exchange_refresh_token(
         self, client: OAuthClientInformationFull, refresh_token: RefreshToken, scopes: list[str]
     ) -> OAuthToken:
-        refreshed = self._oauth.grants.refresh(refresh_token.token)
+        refreshed = await anyio.to_thread.run_sync(self._oauth.grants.refresh, refresh_token.token)
         return _token(None if refreshed is None else refreshed[1])
 
     async def register_client(self, client_info: OAuthClientInformationFull) -> None:
