@@ -67,6 +67,14 @@ async def test_a_question_is_approved_with_a_key(page: Page, asking: Session, fo
     assert (folder / "made.txt").exists()
 
 
+async def test_the_address_of_a_question_leads_to_it(page: Page, asking: Session) -> None:
+    (question,) = asking.questions
+    await page.until_text(".question", "touch made.txt")
+    await page.get(f"location.hash = '#/s/{asking.id}/question/{question.id}'")
+    await page.until(f"document.activeElement.dataset.question === {question.id!r}")
+    assert await page.count(".session .question") == 1
+
+
 async def test_a_denial_asks_for_the_reason_and_codex_reads_it(
     page: Page, asking: Session, model: ScriptedModel, folder: Path
 ) -> None:
