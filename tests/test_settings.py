@@ -320,7 +320,7 @@ def test_a_project_can_narrow_and_never_widen(place: Place, key: str) -> None:
 
 
 @pytest.mark.parametrize("key", sorted(ONLY_YOURS))
-def test_what_is_only_the_users_is_ignored_in_a_project_and_said(place: Place, key: str) -> None:
+def test_user_only_settings_are_ignored_in_a_project_with_a_warning(place: Place, key: str) -> None:
     usual = place.load()
     for value in ("'debug'", "'exec'", "'on'", "'/'", "['/']", "3"):  # right or wrong, nobody looks at it
         place.project(f"{key} = {value}")

@@ -128,7 +128,7 @@ async def test_a_daemon_ends_with_its_child(tmp_path: Path) -> None:
     assert not left.is_alive()
 
 
-async def test_what_an_mcp_server_starts_later_is_its_own() -> None:
+async def test_processes_that_an_mcp_server_starts_later_belong_to_it() -> None:
     """Check a server like `npx`, which exists before the first turn, unlike the program that it runs."""
     server = """import subprocess, sys; sys.stdin.readline()
 p = subprocess.Popen(["sleep", "600"]); print(p.pid, flush=True); sys.stdin.read()"""

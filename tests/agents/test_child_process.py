@@ -58,7 +58,7 @@ async def test_a_child_that_ignores_everything_is_killed(monkeypatch: pytest.Mon
         assert child.exit_code == -signal.SIGKILL
 
 
-async def test_what_a_child_left_in_its_group_ends_with_it() -> None:
+async def test_processes_left_in_the_group_of_a_child_end_with_it() -> None:
     code = """if True:
         import subprocess, sys
         print(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(999)"]).pid, flush=True)"""
@@ -103,7 +103,7 @@ async def test_a_program_that_cannot_be_run_is_a_clear_error() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the system does not tell what processes were started with")
-async def test_what_a_child_started_in_its_own_session_ends_with_it() -> None:
+async def test_processes_in_a_session_of_their_own_end_with_the_child_that_started_them() -> None:
     """Start a process like a command that Codex was starting when it ended: without a parent."""
     orphan = "import os, time; os.setsid(); print(os.getpid(), flush=True); os.close(1); time.sleep(600)"
     code = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {orphan!r}]); sys.stdin.read()"

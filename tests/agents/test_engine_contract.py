@@ -223,7 +223,7 @@ async def test_a_turn_is_reported_from_its_start_to_its_one_end(stage: Stage) ->
         assert [event.turn_id for event in started] == [begun.turn_id]
 
 
-async def test_what_comes_before_anybody_listens_is_kept(stage: Stage) -> None:
+async def test_events_before_the_first_listener_are_kept(stage: Stage) -> None:
     async with stage.engine() as engine:
         opened = await start_turn(engine, stage.options, TurnInput(text="short"))
         stage.let_end(engine)
@@ -355,7 +355,7 @@ ASKED_OF_A_SESSION: dict[Capability, Callable[[HelmsmanService, Session], Awaita
 }
 
 
-async def test_what_it_can_do_is_done_and_the_rest_refused_with_who_can(stage: Stage) -> None:
+async def test_supported_operations_work_and_others_are_refused_with_the_agents_that_can(stage: Stage) -> None:
     if stage.model is not None:
         stage.model.otherwise(lambda _request: say("done"))
     async with stage.helm() as helm:

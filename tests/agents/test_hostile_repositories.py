@@ -78,7 +78,7 @@ async def test_however_it_is_laid_out_a_repository_runs_nothing(
 
 
 @pytest.mark.matrix
-async def test_what_a_repository_gets_later_is_not_run_either(
+async def test_files_added_to_a_repository_later_are_not_run_either(
     stage: Stage, model: ScriptedModel, git_repo: Path
 ) -> None:
     ran = git_repo / "ran"

@@ -57,7 +57,7 @@ async def test_no_message_is_a_command_to_the_agent_itself(
 
 
 @pytest.mark.parametrize("text", ["/x", "  /x", "\n\t/x", "\ufeff/x", "\u200b /x", "!x", "\u2060!x"])
-def test_what_could_be_a_command_begins_with_a_word(text: str) -> None:
+def test_messages_that_could_be_commands_are_prefixed_with_a_word(text: str) -> None:
     assert as_words(text) == f"Message: {text}"
 
 

@@ -75,9 +75,7 @@ async def test_of_a_sandbox_that_was_killed_nothing_is_left_but_what_was_there_b
     assert sorted(path.name for path in repo.iterdir()) == [".agents", ".git"]
 
 
-async def test_what_another_sandbox_still_has_mounted_stays_until_that_has_ended_too(
-    sandbox: Sandbox, tmp_path: Path
-) -> None:
+async def test_a_mount_of_two_sandboxes_stays_until_both_have_ended(sandbox: Sandbox, tmp_path: Path) -> None:
     repo = tmp_path / "repo"
     repo.mkdir()
     with running(sandbox, "one", repo):
@@ -92,7 +90,7 @@ async def test_what_another_sandbox_still_has_mounted_stays_until_that_has_ended
     assert not [*repo.iterdir()]
 
 
-async def test_what_a_killed_helmsman_has_left_goes_at_the_next_chance(sandbox: Sandbox, tmp_path: Path) -> None:
+async def test_mounts_of_a_killed_helmsman_are_removed_at_the_next_chance(sandbox: Sandbox, tmp_path: Path) -> None:
     repo = tmp_path / "repo"
     repo.mkdir()
     with running(sandbox, "one", repo):
@@ -139,7 +137,7 @@ async def test_others_can_be_started_while_one_is_waited_for_and_it_goes_when_it
     assert not [*repo.iterdir()]
 
 
-async def test_what_is_mounted_is_known_by_whatever_name_its_place_was_given(sandbox: Sandbox, tmp_path: Path) -> None:
+async def test_a_mount_is_known_by_every_name_of_its_place(sandbox: Sandbox, tmp_path: Path) -> None:
     repo, link = tmp_path / "repo", tmp_path / "link"
     repo.mkdir()
     link.symlink_to(repo)

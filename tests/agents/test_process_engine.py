@@ -184,7 +184,7 @@ def test_a_dialect_is_not_made_without_all_its_answers() -> None:
         assert inspect.isabstract(incomplete)
 
 
-def test_what_an_agent_is_trusted_with_has_no_defaults() -> None:
+def test_trust_in_an_agent_has_no_defaults() -> None:
     answers = {name: getattr(ToyDialect.trust, name) for name in inspect.signature(Trust).parameters}
     for question in answers:
         with pytest.raises(TypeError):

@@ -44,7 +44,7 @@ def test_a_refusal_names_all_agents_that_can(can: Capabilities, capability: Capa
     assert refusal(can, capability) == said
 
 
-def test_what_is_an_agents_own_no_other_can_do_for_it() -> None:
+def test_a_capability_of_the_agent_alone_refers_to_its_own_program() -> None:
     assert refusal(Gemini().capabilities, Capability.LOGIN) == (
         "Gemini cannot be logged in from here. Log in with its own program."
     )

@@ -235,7 +235,7 @@ VALUES = st.recursive(
 
 
 @given(command=VALUES, paths=VALUES, text=st.text())
-def test_whatever_a_question_holds_is_written_as_one_line_of_json(
+def test_any_question_is_written_as_one_line_of_json(
     tmp_path_factory: pytest.TempPathFactory, command: Any, paths: Any, text: str
 ) -> None:
     audit = AuditLog(tmp_path_factory.mktemp("audit") / "state")
@@ -249,9 +249,7 @@ class _Untold:
         raise RuntimeError("nobody can say what this is")
 
 
-def test_what_cannot_even_be_written_down_stands_in_nobodys_way(
-    audit: AuditLog, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_failed_audit_entry_blocks_nothing(audit: AuditLog, caplog: pytest.LogCaptureFixture) -> None:
     audit.record(ask(command=_Untold()), decision="approve", by=PERSON)
     assert "could not be written to the audit log" in caplog.text
     audit.record(ask(command="ls"), decision="approve", by=PERSON)

@@ -168,7 +168,7 @@ def test_a_rule_in_a_rewritten_file_is_left_for_the_user_to_remove(place: Place)
     assert file.read_text(encoding="utf-8") == text
 
 
-def test_what_cannot_be_cut_out_cleanly_is_left_alone() -> None:
+def test_a_rule_that_cannot_be_cut_out_cleanly_is_left_alone() -> None:
     quoted = '[[rules]]\ntext = """\n[[rules]]\n"""\n[["rules"]]\n'
     assert [without_rule(quoted, number) for number in (1, 2)] == [None, None]
     rule = '[[rules]]\neffect = "allow"\ntext = """\n[[rules]]\n"""\n'

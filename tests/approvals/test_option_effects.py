@@ -337,7 +337,7 @@ def test_a_deny_rule_denies_what_does_the_same(rule: str, text: str, shown: str)
 
 
 @pytest.mark.parametrize(("rule", "text", "shown"), list(spellings(1)))
-def test_what_may_do_the_same_for_all_anyone_can_tell_is_asked(rule: str, text: str, shown: str) -> None:
+def test_a_deny_rule_asks_about_commands_that_may_mean_the_same(rule: str, text: str, shown: str) -> None:
     assert effect(shown, allowed_as_a_whole(shown), Rule(effect="deny", command=tuple(rule.split()))) == "ask", text
 
 

@@ -87,7 +87,7 @@ def test_a_sensible_beginning_is_offered_and_then_the_whole_command(text: str, o
         "sort x", "echo hi", "pip install x", "git 'push it'", "foo 'a b'", "RM x", "cargo run x/y",
     ],
 )  # fmt: skip
-def test_what_is_too_broad_as_a_beginning_is_only_offered_whole(text: str) -> None:
+def test_a_prefix_that_is_too_broad_is_offered_only_as_the_whole_command(text: str) -> None:
     question = command(text)
     assert prefixes_for(question, Workspace()) == [shlex.split(text)]
     assert not is_allowed(command(text + " x"), always(question, shlex.split(text)))
@@ -241,7 +241,7 @@ UNRECOGNISABLE = [
 
 
 @pytest.mark.parametrize("question", UNRECOGNISABLE)
-def test_what_could_not_be_recognised_again_makes_no_rule(question: Question) -> None:
+def test_a_command_that_cannot_be_recognised_again_makes_no_rule(question: Question) -> None:
     assert rule_for_session(question, Workspace(directory=Path("/nowhere"))) is None
     assert rule_for_always(question, Workspace(directory=Path("/nowhere"))) is None
 

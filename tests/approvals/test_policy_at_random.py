@@ -90,6 +90,6 @@ def test_a_newline_in_the_middle_of_an_allowed_command_does_not_stay_allowed(bas
 
 
 @given(words=st.lists(st.text(st.characters(codec="ascii", min_codepoint=32, max_codepoint=126)), max_size=5))
-def test_whatever_is_properly_quoted_after_an_allowed_prefix_is_an_argument(words: list[str]) -> None:
+def test_any_quoted_text_after_an_allowed_prefix_is_an_argument(words: list[str]) -> None:
     text = f"/bin/bash -lc {quoted([quoted(['ls', *words])])}"
     assert decided(command(text), LS).effect == "allow"

@@ -30,7 +30,7 @@ SCRIPTS: dict[str, tuple[SimpleCommand, ...] | None] = {
 }
 
 
-async def test_what_codex_shows_is_what_the_model_wrote(
+async def test_the_shown_command_is_the_one_the_model_wrote(
     codex_binary: Path, codex_home: CodexHome, model: ScriptedModel, tmp_path: Path, git_repo: Path
 ) -> None:
     settings = load_settings({"codex_path": str(codex_binary), "max_sessions": 50}, codex_home.env, tmp_path)

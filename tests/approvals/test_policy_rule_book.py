@@ -216,7 +216,7 @@ def test_a_link_in_the_place_of_its_directory_leads_a_kept_rule_nowhere_else(pla
     assert place.book().explain("ls", elsewhere).effect == "ask"
 
 
-def test_what_a_person_wrote_into_the_file_is_kept(place: Place) -> None:
+def test_manual_changes_of_the_rules_file_are_kept(place: Place) -> None:
     path = place.book().permanent_path
     place.book().add(Rule(effect="allow", command=("ls",), directory=place.repo))
     path.write_text("# mine\n" + path.read_text(encoding="utf-8") + "# and this", encoding="utf-8")

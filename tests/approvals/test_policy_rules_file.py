@@ -139,7 +139,7 @@ def test_all_sensible_forms_are_accepted(entry: str) -> None:
         ('effect = "deny"\ndirectory = 3', "has directory = 3"),
     ],
 )
-def test_whatever_is_odd_is_an_error_that_names_file_and_rule(entry: str, problem: str) -> None:
+def test_an_invalid_rule_is_an_error_that_names_file_and_rule(entry: str, problem: str) -> None:
     with pytest.raises(InvalidSetting) as error:
         read(f'[[rules]]\neffect = "deny"\n\n[[rules]]\n{entry}')
     assert "ule 2 of /etc/helmsman.toml" in error.value.message

@@ -178,7 +178,7 @@ NOT_UNDERSTOOD = [
 
 
 @pytest.mark.parametrize("text", NOT_UNDERSTOOD)
-def test_what_is_computed_unusual_or_disguised_is_not_understood(text: str) -> None:
+def test_computed_and_disguised_commands_are_not_understood(text: str) -> None:
     assert parse_command(text) is None
 
 

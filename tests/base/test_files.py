@@ -55,7 +55,7 @@ def test_a_place_that_is_not_there_is_an_os_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("left", [None, ""])
-def test_all_who_create_a_file_at_once_get_the_same_content(tmp_path: Path, left: str | None) -> None:
+def test_concurrent_creators_of_a_file_get_the_same_content(tmp_path: Path, left: str | None) -> None:
     path = tmp_path / "file"
     if left is not None:
         path.write_text(left, encoding="utf-8")  # as something killed in between leaves it
@@ -72,14 +72,14 @@ def test_all_who_create_a_file_at_once_get_the_same_content(tmp_path: Path, left
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no modes")
-def test_what_is_created_once_is_private_even_where_the_empty_file_was_not(tmp_path: Path) -> None:
+def test_a_file_created_once_is_private_even_if_the_empty_file_was_not(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.touch(mode=0o644)
     create_once(path, "content")
     assert mode_of(path) == 0o600
 
 
-def test_what_is_there_is_read_where_nothing_can_be_written(tmp_path: Path) -> None:
+def test_existing_files_are_read_on_a_read_only_disk(tmp_path: Path) -> None:
     create_once(tmp_path / "file", "content")
     (tmp_path / "file.lock").unlink()
     tmp_path.chmod(0o500)

@@ -93,7 +93,7 @@ def test_a_lock_is_released_before_its_holder_is_gone(tmp_path: Path) -> None:
     assert not lock.exists()
 
 
-def test_what_releases_a_lock_is_not_ended_before_it_has_done_so(tmp_path: Path) -> None:
+def test_a_process_is_not_ended_before_it_released_its_lock(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     with started("bash", "-c", RELEASING, "bash", str(lock)) as shell:
         holder = running_process(shell.pid)
@@ -102,7 +102,7 @@ def test_what_releases_a_lock_is_not_ended_before_it_has_done_so(tmp_path: Path)
     assert not lock.exists()
 
 
-def test_what_is_about_to_end_by_itself_is_not_asked_to(tmp_path: Path) -> None:
+def test_a_process_that_ends_soon_by_itself_is_not_signalled(tmp_path: Path) -> None:
     """A shell that was given no trap yet leaves its lock behind at any signal."""
     lock = tmp_path / "lock"
     lock.touch()
@@ -120,7 +120,7 @@ def test_a_group_releases_its_locks_too(tmp_path: Path) -> None:
     assert not lock.exists()
 
 
-def test_what_does_not_end_when_asked_is_killed_a_moment_later() -> None:
+def test_a_process_that_ignores_termination_is_killed_a_moment_later() -> None:
     with started(sys.executable, "-c", STUBBORN) as process:
         left = {one for one in (running_process(process.pid),) if one is not None}
         began = time.monotonic()
@@ -165,7 +165,7 @@ def forking() -> Iterator[subprocess.Popen[str]]:
         outer.kill()
 
 
-def test_what_keeps_forking_is_ended_and_the_others_continue(forking: subprocess.Popen[str]) -> None:
+def test_a_process_that_keeps_forking_is_ended_and_others_continue(forking: subprocess.Popen[str]) -> None:
     """Most looks at it find nothing: what was listed has ended, and what it has forked was not listed."""
     sleeping: Process | None = None
     deadline = time.monotonic() + 20

@@ -179,7 +179,7 @@ print(with_variable("PATH", os.environ["PATH"]))"""
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere processes are looked for")
-def test_what_ran_before_a_moment_is_distinguished_from_what_was_started_after_it(nest: subprocess.Popen[str]) -> None:
+def test_processes_started_before_and_after_a_moment_are_distinguished(nest: subprocess.Popen[str]) -> None:
     moment = started_now()
     assert moment is not None
     assert all(started_before(one, moment) for one in below(nest.pid))

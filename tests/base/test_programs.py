@@ -81,7 +81,7 @@ def test_a_program_in_what_a_session_may_write_is_refused_from_then_on(machine: 
         programs.check_program(own, env)
 
 
-def test_what_sessions_may_write_is_known_to_later_processes(machine: Machine) -> None:
+def test_writable_roots_of_sessions_are_known_to_later_processes(machine: Machine) -> None:
     programs.remember_writable(machine.state, [machine.root / "odd\nname", machine.root / "other"])
     own = machine.program(machine.directory("odd\nname/bin"))
     programs._FILES.clear()
@@ -89,7 +89,7 @@ def test_what_sessions_may_write_is_known_to_later_processes(machine: Machine) -
     assert "sessions may write in" in refusal(machine, own.parent)
 
 
-def test_what_sessions_may_write_counts_here_also_if_it_cannot_be_recorded(
+def test_writable_roots_count_here_even_if_they_cannot_be_recorded(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(programs, "_UNRECORDED", set())

@@ -281,7 +281,7 @@ def test_words_of_a_command_lose_the_values_of_secret_options() -> None:
     assert redact_value([{"name": "DB_PASSWORD", "value": SECRET}]) == [{"name": "DB_PASSWORD", "value": REDACTED}]
 
 
-def test_what_surrounds_a_secret_stays_readable() -> None:
+def test_text_around_a_secret_stays_readable() -> None:
     assert redact(f"f(token={SECRET}, x=1)") == f"f(token={REDACTED}, x=1)"
     assert redact(f'{{"apiKey": "{SECRET}", "n": 1}}') == f'{{"apiKey": "{REDACTED}", "n": 1}}'
     assert redact(f"https://me:{SECRET}@host/x") == f"https://me:{REDACTED}@host/x"
@@ -478,7 +478,7 @@ def test_a_traceback_is_redacted(logged: tuple[logging.Logger, io.StringIO]) -> 
     assert SECRET not in stream.getvalue()
 
 
-def test_what_was_added_to_a_record_is_redacted(logged: tuple[logging.Logger, io.StringIO]) -> None:
+def test_fields_added_to_a_log_record_are_redacted(logged: tuple[logging.Logger, io.StringIO]) -> None:
     logger, stream = logged
     logger.info("hello", extra={"extra": {"token": SECRET}})
     assert stream.getvalue().strip() == f"hello {{'token': '{REDACTED}'}}"

@@ -32,7 +32,7 @@ def every() -> str:
         ("not\u200djoined", "not\\u200djoined"),
     ],
 )
-def test_what_a_terminal_would_obey_is_written_out(hostile: str, shown: str) -> None:
+def test_terminal_controls_are_escaped(hostile: str, shown: str) -> None:
     assert visible(hostile) == shown
 
 
@@ -96,7 +96,7 @@ def test_no_text_whatever_reaches_the_terminal_with_controls_in_it(text: str) ->
         shown.encode("utf-8")
 
 
-def test_what_unicode_says_decides_what_is_written_out() -> None:
+def test_unicode_categories_decide_which_characters_are_escaped() -> None:
     """Every character there is: controls, formats, halves, what is private or not assigned, and blanks but the space."""
     unseen = [char for char in every() if unicodedata.category(char)[0] in "CZ" and char not in " \n\t"]
     for several in batched(unseen, 1000):

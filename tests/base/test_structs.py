@@ -51,7 +51,7 @@ def test_packed_names_are_camel_case_and_defaults_are_left_out() -> None:
 
 
 @pytest.mark.parametrize("content", [None, [], {}, {"madeIn": 1}, {"madeIn": "/work", "parts": [{"name": None}]}])
-def test_what_is_something_else_is_refused(content: Any) -> None:
+def test_content_of_another_form_is_refused(content: Any) -> None:
     with pytest.raises(ValueError):
         unpack(content, Whole)
     assert unpack_if_valid(content, Whole) is None

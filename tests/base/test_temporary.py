@@ -17,7 +17,7 @@ with temporary_directory(Path(sys.argv[1]), "work"):
 """
 
 
-def test_what_a_killed_process_left_is_cleared_away_and_nothing_else(tmp_path: Path) -> None:
+def test_only_leftovers_of_killed_processes_are_cleared_away(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
     assert len(list(tmp_path.iterdir())) == 2

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from helmsman.base.truncate import ANSWER_CHARS, LINE_CHARS, TEXT_CHARS, cut, last_lines, shortened, within
 
 
-def test_what_fits_stays_as_it_is() -> None:
+def test_short_text_is_not_truncated() -> None:
     value = {"a": ["x" * TEXT_CHARS, {"b": None}], "n": 3}
     assert cut("x" * 10, 10) == "x" * 10
     assert within(value) is value

@@ -79,7 +79,7 @@ def test_an_argument_of_the_function_itself_is_suggested_too(settings: Settings)
         calls(HelmsmanService(settings))["start"](outputschema={})
 
 
-def test_what_exists_is_passed_on() -> None:
+def test_known_names_are_passed_on() -> None:
     @only_known_arguments(StartOptions)
     def function(first: int, *, second: int = 2, **options: object) -> tuple[int, int, dict[str, object]]:
         return first, second, options

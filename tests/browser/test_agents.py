@@ -114,7 +114,7 @@ async def test_a_new_session_is_given_to_an_agent_and_its_question_names_it(
     await page.until_text(".facts", "not enforced")
 
 
-async def test_who_cannot_be_steered_is_not_offered_it(
+async def test_an_agent_without_steering_does_not_offer_it(
     page: Page, helm: Helmsman, mine: FakeAcpAgent, folder: Path
 ) -> None:
     mine.on("work", says("At it."), waits())

@@ -76,7 +76,7 @@ async def test_a_browser_is_known_again_after_a_restart_until_it_is_revoked(
         assert page.problems == []
 
 
-async def test_what_is_pushed_is_shown_and_its_button_answers_as_the_page_does(
+async def test_a_pushed_notification_is_shown_and_its_button_answers_as_the_page_does(
     chromium: Chromium, helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     async with chromium.page() as page, served(helm) as (address, logins):

@@ -103,7 +103,7 @@ async def test_nothing_is_off_the_screen_and_a_phone_shows_25_lines_of_code(
     assert not await page.get("document.querySelector('[data-part=actions]').checkVisibility()")
 
 
-async def test_what_ended_unseen_is_marked_and_everything_is_a_few_letters_away(
+async def test_sessions_that_ended_unseen_are_marked_and_found_by_a_few_letters(
     page: Page, helm: HelmsmanService, model: ScriptedModel, git_repo: Path
 ) -> None:
     model.on("Say hello", say("Hello."))

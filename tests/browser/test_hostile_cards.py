@@ -157,7 +157,7 @@ async def test_the_options_of_a_models_question_are_shown_as_they_are_and_answer
     assert "Dr\u202eop" in model.requests[-1].tool_output
 
 
-async def test_what_was_done_is_shown_in_the_same_way(
+async def test_finished_actions_are_shown_in_the_same_way(
     page: Page, helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     hidden = "a\u2028b\n--- a/x\n"

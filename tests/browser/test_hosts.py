@@ -211,7 +211,7 @@ def liar(helm: HelmsmanService, monkeypatch: pytest.MonkeyPatch) -> Liar:
     return liar
 
 
-async def test_what_a_hostile_machine_says_is_only_text_and_takes_nothing_along(
+async def test_output_of_a_hostile_machine_is_only_text(
     liar: Liar, page: Page, helm: HelmsmanService, tmp_path: Path
 ) -> None:
     await page.until_text(".row .host", NAME)

@@ -50,7 +50,7 @@ async def a_moment(page: Page, card: str = "document.querySelector('.question')"
 # --- keys ------------------------------------------------------------------------------------------------------------
 
 
-async def test_what_is_typed_after_a_slash_goes_to_the_search(page: Page, asking: Session) -> None:
+async def test_keys_after_a_slash_go_to_the_search(page: Page, asking: Session) -> None:
     for place in ("", "tasks", "usage", "session"):
         await page.get("location.hash = '#/'")
         await page.until_text(".question", "touch one")
@@ -125,7 +125,7 @@ async def test_words_that_are_typed_answer_nothing(page: Page, asking: Session) 
     assert asking.status == "awaiting_approval"
 
 
-async def test_what_is_typed_on_when_a_question_closes_answers_no_other(
+async def test_keys_typed_after_a_question_closed_answer_no_other(
     page: Page, helm: HelmsmanService, model: ScriptedModel, folder: Path, asking: Session
 ) -> None:
     other = await ask(helm, model, folder, "two")
@@ -189,7 +189,7 @@ async def test_a_window_that_was_in_the_background_waits_again(page: Page, askin
 # --- the pointer -----------------------------------------------------------------------------------------------------
 
 
-async def test_what_slides_under_the_pointer_is_not_answered(
+async def test_a_question_that_slides_under_the_pointer_is_not_answered(
     page: Page, helm: HelmsmanService, model: ScriptedModel, folder: Path, asking: Session
 ) -> None:
     other = await ask(helm, model, folder, "two")

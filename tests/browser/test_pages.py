@@ -118,7 +118,7 @@ async def test_one_logs_out_and_in_again(page: Page, logins: Logins) -> None:
     await page.until("document.querySelector('#live').dataset.state === 'live'")
 
 
-async def test_who_has_no_cookie_is_asked_to_log_in(chromium: Chromium, server: str) -> None:
+async def test_a_browser_without_a_cookie_is_asked_to_log_in(chromium: Chromium, server: str) -> None:
     async with chromium.page() as page:
         await page.goto(f"{server}/#login=wrong")
         await page.until_text("h1", "Log in")
@@ -151,7 +151,7 @@ async def test_the_keys_are_explained(page: Page) -> None:
     await page.until("document.querySelector('dialog') === null")
 
 
-async def test_what_a_turn_changed_is_one_diff(
+async def test_the_changes_of_a_turn_are_one_diff(
     page: Page, helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("", patch(add("one.txt", "first\n"), add("two.txt", "second\n")), run("true"), say("ok"))

@@ -123,7 +123,9 @@ async def test_letters_are_only_letters_while_one_writes(page: Page, asking: Ses
     assert asking.status == "awaiting_approval"
 
 
-async def test_who_comes_late_is_reported(page: Page, helm: HelmsmanService, asking: Session, folder: Path) -> None:
+async def test_a_second_answer_reports_the_first(
+    page: Page, helm: HelmsmanService, asking: Session, folder: Path
+) -> None:
     await page.until_text(".question", "touch made.txt")
     # The page is kept from hearing of the other answer before it gives its own.
     await page.get("import('/live.js').then(({live}) => live.stop())")

@@ -95,7 +95,7 @@ async def test_a_session_is_started_from_the_page(page: Page, model: ScriptedMod
     await page.until_text(".row .summary", "write a poem")
 
 
-async def test_what_cannot_be_started_is_said_in_the_dialog(page: Page, tmp_path: Path) -> None:
+async def test_a_failed_start_is_shown_in_the_dialog(page: Page, tmp_path: Path) -> None:
     await page.click("#new")
     await page.write("do something")
     nowhere = json.dumps(str(tmp_path / "nowhere"))
@@ -176,7 +176,7 @@ async def test_a_search_finds_sessions_and_tasks(
 HOSTILE = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 2'><b>bold</b>"
 
 
-async def test_what_codex_prints_stays_text(
+async def test_output_of_codex_stays_text(
     page: Page, helm: HelmsmanService, model: ScriptedModel, folder: Path, asks: dict[str, Any]
 ) -> None:
     (folder / "hostile.txt").write_text(f"{HOSTILE}\n\x1b[31mred\x1b[0m\n", encoding="utf-8")

@@ -68,7 +68,7 @@ async def test_an_api_key_is_said_as_such(codex_binary: Path, codex_home: CodexH
 @pytest.mark.parametrize(
     ("used", "fits"), [(20.0, "likely"), (75.0, "uncertain"), (95.0, "unlikely"), (100.0, "no"), (120.0, "no")]
 )
-async def test_what_codex_reported_says_whether_a_large_task_fits(
+async def test_reported_limits_say_whether_a_large_task_fits(
     helm: HelmsmanService, model: ScriptedModel, folder: Path, used: float, fits: str
 ) -> None:
     limits = rate_limit(used, window_minutes=300, resets_at=LATER), rate_limit(10, name="secondary", resets_at=LATER)

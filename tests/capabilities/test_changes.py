@@ -203,7 +203,7 @@ async def test_a_worktree_that_a_fork_works_in_is_busy(
 # --- only shown changes are applied ----------------------------------------------------------------------------------
 
 
-async def test_what_was_looked_at_is_applied_and_nothing_else(
+async def test_only_the_reviewed_diff_is_applied(
     helm: HelmsmanService, scripted: ScriptedModel, git_repo: Path
 ) -> None:
     session = await work(helm, "write", git_repo)
@@ -231,7 +231,7 @@ async def test_what_was_looked_at_is_applied_and_nothing_else(
     assert (git_repo / "made.txt").read_text(encoding="utf-8") == "something else\n"
 
 
-async def test_who_names_no_digest_applies_what_they_were_shown_last(
+async def test_without_a_digest_the_last_shown_diff_is_applied(
     helm: HelmsmanService, scripted: ScriptedModel, git_repo: Path
 ) -> None:
     session = await work(helm, "write", git_repo)
@@ -456,7 +456,7 @@ async def test_a_worktree_whose_session_left_no_trace_can_still_be_dropped(
 
 
 @on_its_own_engine
-async def test_what_a_process_left_is_found_and_pruned(
+async def test_worktrees_left_by_a_process_are_found_and_pruned(
     settings: Settings, codex_home: CodexHome, scripted: ScriptedModel, git_repo: Path
 ) -> None:
     async with HelmsmanService(settings, env=codex_home.env) as helm:

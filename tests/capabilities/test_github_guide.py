@@ -107,7 +107,7 @@ def test_a_login_in_the_remote_does_not_come_out(git_repo: Path) -> None:
     assert "https://github.com/owner/name.git" in guide.text
 
 
-def test_what_the_cloud_does_not_see_is_said(published: Path) -> None:
+def test_changes_that_the_cloud_does_not_see_are_reported(published: Path) -> None:
     pushed = step(github_guide(published, state_dir=published.with_name("state")), "pushed")
     (published / "new.txt").write_text("new\n", encoding="utf-8")
     uncommitted = step(github_guide(published, state_dir=published.with_name("state")), "pushed")

@@ -321,7 +321,7 @@ async def test_the_approved_work_has_to_fit_the_output_schema(
     assert [request.output_schema for request in model.requests] == [None, schema]
 
 
-async def test_what_codex_asks_while_it_plans_is_asked(
+async def test_questions_during_planning_are_asked(
     helm: HelmsmanService, model: ScriptedModel, writes: dict[str, Any]
 ) -> None:
     model.on("Make a file", ask_user(question("Which name?", "a.txt", "b.txt")), say(PLAN))

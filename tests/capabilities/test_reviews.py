@@ -95,7 +95,7 @@ async def test_findings_come_as_data_and_as_text(helm: HelmsmanService, model: S
     ]
 
 
-async def test_what_changed_while_a_review_ran_is_said_once_and_for_all(
+async def test_changes_during_a_review_are_reported_once(
     helm: HelmsmanService, model: ScriptedModel, changed: Path
 ) -> None:
     gate = model.gate()

@@ -124,7 +124,7 @@ async def _killed(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-async def test_what_is_switched_off_or_outside_the_allowed_roots_is_not_taken_back(
+async def test_sessions_without_snapshots_or_outside_the_allowed_roots_are_not_rewound(
     codex_binary: Path, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, tmp_path: Path
 ) -> None:
     model.on("first", run("echo one > a.txt"), say("Made."))
@@ -151,7 +151,7 @@ async def test_what_is_switched_off_or_outside_the_allowed_roots_is_not_taken_ba
 
 
 @pytest.mark.long
-async def test_what_a_read_only_session_wrote_with_an_approval_is_taken_back_and_is_in_the_way_of_others(
+async def test_approved_writes_of_a_read_only_session_are_rewound_and_conflict_with_others(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
 ) -> None:
     model.on("first", patch(add("a.txt", "one\n")), say("Made."))

@@ -99,7 +99,7 @@ async def test_sub_agents_count_for_the_session_that_began_them(
 
 
 @pytest.mark.parametrize("limit", ["max_cost_usd", "task_usd"])
-async def test_what_a_sub_agent_spends_counts_against_the_limit_of_its_task(
+async def test_tokens_of_a_sub_agent_count_against_the_limit_of_its_task(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, limit: str
 ) -> None:
     """At 5 USD for a million tokens of input each of its calls costs more than the limit."""
@@ -188,7 +188,7 @@ async def test_the_exec_engine_counts_once(
         assert await total(helm) == session.usage == Usage(1100, 440, 220, 110)
 
 
-async def test_what_codex_has_deleted_is_still_known_to_the_registry(
+async def test_the_registry_knows_sessions_that_codex_deleted(
     settings: Settings, codex_home: CodexHome, scripted: ScriptedModel, git_repo: Path
 ) -> None:
     async with HelmsmanService(settings, env=codex_home.env) as helm:

@@ -25,7 +25,7 @@ async def test_version(bare_cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["run", "--help"], ["doctor", "--help"]])
-def test_what_does_not_run_codex_imports_nothing_heavy(arguments: list[str], tmp_path: Path) -> None:
+def test_commands_without_codex_import_nothing_heavy(arguments: list[str], tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "helmsman", *arguments],
         capture_output=True,
@@ -93,7 +93,7 @@ async def test_errors_name_the_commands_of_the_shell(bare_cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("said", [*_FLAGS])
-def test_what_is_said_otherwise_in_the_shell_is_still_said_somewhere(said: str) -> None:
+def test_error_texts_replaced_in_the_shell_exist_elsewhere(said: str) -> None:
     package = Path(errors.__file__).parent
     others = (path for path in package.rglob("*.py") if path.parent.name != "cli")
     assert any(said in path.read_text(encoding="utf-8") for path in others)

@@ -86,9 +86,7 @@ async def test_a_session_is_joined_in_codex_and_either_side_answers(
     assert (await cli.run("watch", session_id, "--json")).json[-1]["result"] == "At last."
 
 
-async def test_what_cannot_be_joined_says_why_and_what_to_do_instead(
-    cli: Cli, bound_elsewhere: tuple[str, Gate]
-) -> None:
+async def test_a_refused_attach_says_why_and_what_to_do_instead(cli: Cli, bound_elsewhere: tuple[str, Gate]) -> None:
     session_id, _gate = bound_elsewhere
     refused = await cli.run("session", "attach", session_id)
     assert (refused.exit_code, refused.stderr) == (

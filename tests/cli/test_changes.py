@@ -42,7 +42,7 @@ async def left(settings: Settings, codex_home: CodexHome, model: ScriptedModel, 
         return Left(session.id, session.task_ids[-1], session.worktree)
 
 
-async def test_what_diff_writes_git_takes(cli: Cli, left: Left, git_repo: Path) -> None:
+async def test_git_applies_the_output_of_diff(cli: Cli, left: Left, git_repo: Path) -> None:
     async with cli.started("diff", left.id) as process:
         assert process.stdout is not None
         patch = b"".join([chunk async for chunk in process.stdout])

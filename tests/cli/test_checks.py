@@ -142,7 +142,7 @@ def test_an_mcp_server_that_is_required_fails_and_another_warns() -> None:
     assert all(len(line.detail) < 300 for line in lines)
 
 
-def test_what_an_mcp_server_fails_with_is_reported_without_codexs_own_types() -> None:
+def test_failures_of_an_mcp_server_are_reported_without_codexs_types() -> None:
     step = "Send message error Transport [codex_rmcp_client::a<b<c>>] error: Broken pipe (os error 32)"
     error = f"MCP startup failed: handshaking with MCP server failed: {step}, when send initialize request: {step}"
     rows = [{"name": "quits", "tools": {}, "toolsError": error}]

@@ -91,7 +91,7 @@ async def test_a_change_is_shown_agreed_to_and_written_by_codex(cli: Cli, codex_
     assert "hide_agent_reasoning" not in file.read_text(encoding="utf-8")
 
 
-async def test_what_makes_no_sense_or_would_reach_further_is_not_written(cli: Cli, codex_home: CodexHome) -> None:
+async def test_invalid_and_widening_values_are_not_written(cli: Cli, codex_home: CodexHome) -> None:
     before = (codex_home.path / "config.toml").read_text(encoding="utf-8")
     wrong = await cli.run("agents", "config", "set", "sandbox_mode=open", "--yes")
     assert wrong.exit_code != ExitCode.OK

@@ -97,7 +97,7 @@ async def test_it_gives_a_code_for_a_server_that_runs_already(
             assert (await http.get(f"{page}/api/overview")).status_code == 200
 
 
-async def test_what_the_tailnet_serves_already_is_left_alone(
+async def test_ports_that_the_tailnet_serves_already_are_left_alone(
     serving: ServingDashboard, tailscale: FakeTailscale
 ) -> None:
     tailscale.served.write_text('{"TCP": {"443": {"HTTPS": true}}}')

@@ -122,7 +122,7 @@ async def test_json_tells_the_same_story_and_its_codex_takes_no_picture_of_the_l
 
 
 @pytest.mark.rare
-async def test_what_it_says_to_try_next_works_as_printed(demo: Cli, cli: Cli, model: ScriptedModel) -> None:
+async def test_the_suggested_commands_work_as_printed(demo: Cli, cli: Cli, model: ScriptedModel) -> None:
     """In a clone, where `helmsman` is not on the PATH, with a Codex that is logged in."""
     installed = Path(sys.executable).with_name("helmsman")
     told = await anyio.run_process([str(installed), "demo", "--auto"], env=demo.env, cwd=demo.directory)

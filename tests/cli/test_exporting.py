@@ -97,7 +97,7 @@ async def test_an_exported_session_is_continued_by_a_new_one_that_knows_it(
         (b'{"format": "helmsman.session", "version": 2, "helmsman": "9.9\\n"}', "9.9.*another format"),
     ],
 )
-def test_what_is_no_exported_session_is_refused(content: bytes, message: str) -> None:
+def test_a_file_that_is_no_exported_session_is_refused(content: bytes, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         read_document(content)
 

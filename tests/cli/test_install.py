@@ -122,7 +122,7 @@ async def test_an_old_entry_of_the_project_is_pointed_out_and_rewritten_when_ask
         (("install", "claude", "--name", " "), "--name is empty"),
     ],
 )
-async def test_what_makes_no_sense_is_refused(bare_cli: Cli, arguments: tuple[str, ...], said: str) -> None:
+async def test_invalid_input_is_refused(bare_cli: Cli, arguments: tuple[str, ...], said: str) -> None:
     done = await bare_cli.run(*arguments)
     assert done.exit_code == 2
     assert said in done.stderr

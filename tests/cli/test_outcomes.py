@@ -53,9 +53,7 @@ async def test_a_bug_is_followed_asked_about_and_applied_at_a_terminal(buggy: Cl
 
 
 @pytest.mark.long
-async def test_what_does_not_verify_has_its_own_exit_code_and_programs_get_it_all(
-    buggy: Cli, model: ScriptedModel
-) -> None:
+async def test_an_unverified_outcome_has_its_own_exit_code_and_full_json(buggy: Cli, model: ScriptedModel) -> None:
     model.otherwise(always(say("I fixed it.")))
     rules = Path(buggy.env["HOME"]) / ".config" / "helmsman" / "helmsman.toml"
     write(rules.parent, {rules.name: ALLOW})

@@ -96,7 +96,7 @@ async def test_a_rule_is_removed_after_it_was_shown_and_agreed_to(bare_cli: Cli,
     assert book.listed(None) == []
 
 
-async def test_what_was_typed_before_the_question_is_no_answer_to_it(bare_cli: Cli, book: RuleBook) -> None:
+async def test_keys_typed_before_a_question_are_no_answer_to_it(bare_cli: Cli, book: RuleBook) -> None:
     (rule,) = book.listed(None)
     async with bare_cli.on_terminal("config", "rules", "remove", rule.id) as program:
         program.press("y\n")

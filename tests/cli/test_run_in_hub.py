@@ -100,7 +100,7 @@ async def test_its_question_is_answered_by_another_client(
 
 
 @pytest.mark.parametrize("how", ["left", "hung up", "killed"])
-async def test_who_goes_while_a_question_is_on_the_screen_has_answered_nothing(
+async def test_leaving_while_a_question_is_shown_answers_nothing(
     detached_cli: Cli, model: ScriptedModel, how: str
 ) -> None:
     model.on("Publish", run("touch made.txt", escalate="It must leave the sandbox"), say("Published."))
@@ -193,7 +193,7 @@ async def test_bound_it_ends_with_its_process(
         assert not (await helm.session(found.session_id)).state.is_running
 
 
-async def test_what_cannot_go_together_is_refused(detached_cli: Cli) -> None:
+async def test_contradictory_options_are_refused(detached_cli: Cli) -> None:
     for words in (("--detach", "--bound"), ("--worktree", "--continue"), ("--session", "x", "--continue")):
         refused = await detached_cli.run("run", *words, "Work")
         assert refused.exit_code == 2, refused.stderr

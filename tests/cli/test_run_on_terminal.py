@@ -72,7 +72,7 @@ async def test_a_patch_is_judged_by_its_diff_and_not_shown_twice(cli: Cli, model
     assert (cli.directory / "new.txt").exists()
 
 
-async def test_what_was_always_allowed_is_not_asked_again(cli: Cli, model: ScriptedModel) -> None:
+async def test_an_always_allowed_command_is_not_asked_again(cli: Cli, model: ScriptedModel) -> None:
     model.on("Publish", run("git tag v1", escalate="Writes to .git"), say("Tagged."))
     model.on("Again", run("git tag v1", escalate="Writes to .git"), say("Tagged again."))
     async with cli.on_terminal("run", *WRITABLE, "Publish") as program:

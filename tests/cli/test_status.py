@@ -68,9 +68,7 @@ async def test_a_session_bound_to_another_process_says_so(cli: Cli, bound_elsewh
     assert "only it can steer, stop and answer it" in done.stdout
 
 
-async def test_what_does_not_name_one_session_is_a_usage_error(
-    cli: Cli, helm: HelmsmanService, model: ScriptedModel
-) -> None:
+async def test_an_ambiguous_session_is_a_usage_error(cli: Cli, helm: HelmsmanService, model: ScriptedModel) -> None:
     model.otherwise(say("Done."))
     first, second = [await helm.start("alpha", cwd=cli.directory) for _ in range(2)]
     with anyio.fail_after(30):

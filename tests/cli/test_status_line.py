@@ -72,7 +72,7 @@ def test_it_counts_what_is_done() -> None:
     assert _line(_session(done)) == "1 command  working"
 
 
-def test_what_holds_the_turn_up_comes_first() -> None:
+def test_the_reason_of_a_wait_comes_first() -> None:
     session = _session(Reasoning(id="1", status="in_progress"))
     session.apply(Notice(session_id="s", kind="retry", message="Reconnecting… 2/5"))
     assert _line(session).endswith("Reconnecting… 2/5")

@@ -71,7 +71,7 @@ async def test_without_a_store_every_command_works_on_an_empty_one(bare_cli: Cli
 # --- compact ---------------------------------------------------------------------------------------------------------
 
 
-async def test_what_is_kept_no_longer_is_deleted_after_a_question_and_its_space_is_freed(
+async def test_expired_rows_are_deleted_after_a_question_and_their_space_is_freed(
     bare_cli: Cli, registry: Registry
 ) -> None:
     refused = await bare_cli.run("hub", "store", "compact")

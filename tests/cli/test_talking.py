@@ -23,9 +23,7 @@ WRITABLE = ("-s", "workspace-write", "-a", "on-request")
 
 @pytest.mark.rare
 @pytest.mark.timeout(120)
-async def test_what_is_typed_while_it_works_gets_there_at_any_size(
-    cli: Cli, model: ScriptedModel, tmp_path: Path
-) -> None:
+async def test_messages_of_any_size_arrive_during_a_turn(cli: Cli, model: ScriptedModel, tmp_path: Path) -> None:
     go_on = tmp_path / "go-on"
     output = r"printf '\033[2J\033[31mred\033[0m 漢字 🚢 e\314\201 %s\n' $n"
     script = f"n=0; while [ ! -e {go_on} ]; do n=$((n + 1)); {output}; sleep 0.05; done"

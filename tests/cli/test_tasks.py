@@ -204,7 +204,7 @@ async def test_results_are_the_message_to_the_letter(cli: Cli, tasks: list[str])
     assert f"helmsman diff {shown['sessionId']}" in diff.stderr
 
 
-async def test_what_a_task_here_changed_is_here_already(cli: Cli, tasks: list[str]) -> None:
+async def test_changes_of_a_local_task_are_here_already(cli: Cli, tasks: list[str]) -> None:
     done = await cli.run("apply", tasks[0])
     assert done.exit_code == 2
     assert "it worked in its directory itself" in done.stderr

@@ -385,7 +385,7 @@ def test_a_question_answered_elsewhere_is_reported_with_its_answer(answer: str |
     )
 
 
-def test_what_was_asked_on_the_same_screen_is_not_reported_again() -> None:
+def test_a_question_on_the_same_screen_is_not_reported_again() -> None:
     transcript = TranscriptPrinter(_console(), asked_here=True)
     transcript.puts_to_person("q")
     assert _shown(transcript, *_closed("approve", "person", "dashboard")) == "  → approved by you in the dashboard"
@@ -396,7 +396,7 @@ def test_what_was_asked_on_the_same_screen_is_not_reported_again() -> None:
     assert _shown(TranscriptPrinter(_console(), asked_here=True), *_closed(None, "turn ended")) == ""
 
 
-def test_what_a_rule_answered_before_it_was_asked_is_reported() -> None:
+def test_an_answer_by_a_rule_is_reported() -> None:
     shown = _shown(TranscriptPrinter(_console(), asked_here=True), *_closed("approve", "rule: git push"))
     assert shown.endswith("Command: git push\n  Directory: /repo\n  → approved by rule: git push")
 

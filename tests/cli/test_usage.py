@@ -80,7 +80,7 @@ async def test_nothing_spent_and_bad_input(bare_cli: Cli) -> None:
     assert (told["groups"], told["total"]["turns"]) == ([], 0)
 
 
-async def test_what_cost_less_than_a_cent_did_not_cost_nothing(cli: Cli, model: ScriptedModel) -> None:
+async def test_a_cost_below_a_cent_is_not_shown_as_nothing(cli: Cli, model: ScriptedModel) -> None:
     model.on("tiny", [say("1"), usage(100, 0, 1, 0)])
     await cli.run("run", "--json", "tiny")
     async with cli.on_terminal("usage", "--by", "agent") as program:

@@ -170,7 +170,7 @@ async def test_a_turn_whose_process_is_killed_is_over(cli: Cli, model: ScriptedM
     gate.release()
 
 
-async def test_what_has_ended_is_shown_with_its_exit_code(cli: Cli, model: ScriptedModel) -> None:
+async def test_an_ended_session_is_shown_with_its_exit_code(cli: Cli, model: ScriptedModel) -> None:
     model.on("alpha", say("First."))
     model.on("beta", response_failed("insufficient_quota", "No quota left."))
     session_id = (await cli.run("run", "--json", "alpha")).json[-1]["sessionId"]

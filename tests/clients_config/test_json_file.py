@@ -44,7 +44,7 @@ STYLES = [
 
 
 @pytest.mark.parametrize("text", STYLES)
-def test_what_was_added_can_be_taken_out_to_the_last_character(text: str) -> None:
+def test_an_added_entry_can_be_removed_to_the_last_character(text: str) -> None:
     before = JsonFile(text, comments=True)
     path = ("mcpServers", "helmsman")
     had_servers = "mcpServers" in before.value

@@ -74,7 +74,7 @@ def test_a_shared_file_gets_no_path_of_this_machine(running: Running) -> None:
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_what_is_written_is_recognised_as_ours(shared: bool) -> None:
+def test_written_entries_are_recognised_as_ours(shared: bool) -> None:
     words = launch_words(Running.now(), shared=shared)
     kind = recognise({"command": words[0], "args": [*words[1:], "serve"]})
     assert kind == OwnEntry(words, ())

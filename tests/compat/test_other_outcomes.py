@@ -189,7 +189,7 @@ async def test_names_of_older_servers_are_taken(bench: Bench, model: ScriptedMod
 @pytest.mark.parametrize(
     ("name", "arguments"), [("missing directory", {"cwd": "/no/such/place"}), ("empty prompt", {"prompt": ""})]
 )
-async def test_what_cannot_work_is_refused_before_it_starts(
+async def test_impossible_requests_are_refused_before_they_start(
     bench: Bench, model: ScriptedModel, name: str, arguments: Message
 ) -> None:
     assert name in differences.OTHER_OUTCOMES

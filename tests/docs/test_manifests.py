@@ -63,7 +63,7 @@ def test_manifests_name_variables_and_tools_that_exist() -> None:
     ]
 
 
-def test_what_the_bundle_starts_is_in_it() -> None:
+def test_the_bundle_contains_the_program_it_starts() -> None:
     entry = load(BUNDLE / "manifest.json")["server"]["entry_point"]
     compile((BUNDLE / entry).read_text(encoding="utf-8"), entry, "exec")
 

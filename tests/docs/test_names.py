@@ -67,7 +67,7 @@ def test_a_reference_leads_somewhere(reference: str) -> None:
     assert _exists(reference), f"{reference} leads nowhere."
 
 
-def test_what_is_obsolete_is_not_here() -> None:
+def test_obsolete_names_are_not_used() -> None:
     tools = {*_listed(), *_compat()}
     for there, _ in OLD:
         for name in _SPAN.findall(there):

@@ -65,7 +65,7 @@ async def test_an_engine_killed_before_the_first_turn_is_replaced(scene: Scene) 
         await scene.next_session_works(helm)
 
 
-async def test_what_is_started_in_an_engine_that_is_killed_meanwhile_runs_in_another(scene: Scene) -> None:
+async def test_a_session_started_in_a_killed_engine_runs_in_another(scene: Scene) -> None:
     """Nothing of it had begun."""
     scene.model.on("begin", say("done"))
     entered = anyio.Event()
@@ -147,7 +147,7 @@ async def test_an_interrupt_of_an_engine_that_hangs_ends_and_says_so(
 
 @bound
 @pytest.mark.usefixtures("impatient")
-async def test_what_is_started_in_an_engine_that_hangs_runs_in_another(
+async def test_a_session_started_in_a_hanging_engine_runs_in_another(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene.model.on("begin", say("done"))

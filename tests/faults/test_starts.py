@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.long, pytest.mark.anyio]
 AT_ONCE = 4
 
 
-async def test_all_who_start_at_once_on_an_empty_home_get_to_work(
+async def test_processes_that_start_at_once_on_an_empty_home_all_work(
     scene: Scene, codex_binary: Path, tmp_path: Path
 ) -> None:
     scene.model.on("work", say("Done."))

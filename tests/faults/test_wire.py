@@ -80,7 +80,7 @@ async def next_turn_works(session: Session) -> None:
     ],
     ids=["garbage and half a line", "a line beyond 64 MiB"],
 )
-async def test_what_ends_the_conversation_fails_the_turn_and_the_next_one_works(
+async def test_an_ended_connection_fails_the_turn_and_the_next_one_works(
     stage: Stage, noise: Sequence[dict[str, Any]], code: str
 ) -> None:
     async with stage.helmsman(turn_start=(*BEGUN, *noise)) as helm:
@@ -100,7 +100,7 @@ async def test_what_ends_the_conversation_fails_the_turn_and_the_next_one_works(
     ],
     ids=["a line of nearly 64 MiB", "much garbage", "20 MB on standard error"],
 )
-async def test_what_can_be_skipped_is_skipped(stage: Stage, noise: Sequence[dict[str, Any]]) -> None:
+async def test_harmless_lines_are_skipped(stage: Stage, noise: Sequence[dict[str, Any]]) -> None:
     async with stage.helmsman(turn_start=(*BEGUN, *noise, end_turn())) as helm:
         session = await stage.ended(helm)
         assert session.status == "done"

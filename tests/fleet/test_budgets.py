@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.rare]
 SECONDS = 60
 
 
-async def test_what_all_machines_spend_counts_and_a_grant_holds_for_all_of_them(fleet: Fleet) -> None:
+async def test_the_budget_and_its_grants_count_on_all_machines(fleet: Fleet) -> None:
     database = fleet.client.database
     with pytest.raises(InvalidSetting, match="day_euro"):
         await set_budget(database, {"day_euro": "5"})

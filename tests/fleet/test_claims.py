@@ -249,7 +249,7 @@ async def test_one_key_is_one_task_however_many_ask_at_once(fleet: Fleet) -> Non
     assert await fleet.client.waiting() == {"codex": 1}
 
 
-async def test_what_no_machine_may_run_is_found(fleet: Fleet) -> None:
+async def test_tasks_that_no_machine_may_run_are_found(fleet: Fleet) -> None:
     silent, one = await fleet.idle_worker("silent"), await fleet.idle_worker("one")
     for _ in range(2):
         await fleet.start("x")

@@ -150,7 +150,7 @@ def test_the_demo_ends_with_all_tasks_done_and_none_twice(codex_binary: Path) ->
 
 
 @pytest.mark.rare
-async def test_what_runs_is_stopped_and_what_waits_never_begins(fleet: Fleet, model: ScriptedModel) -> None:
+async def test_running_tasks_are_stopped_and_waiting_ones_never_start(fleet: Fleet, model: ScriptedModel) -> None:
     await fleet.worker("one")
     model.on("work", run("sleep 60"), say("never"))
     env = client_env(fleet)

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.anyio
 KEY = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGH"
 
 
-async def test_what_holds_a_secret_is_not_stored_in_a_fleet(fleet: Fleet) -> None:
+async def test_values_with_a_secret_are_not_stored_in_a_fleet(fleet: Fleet) -> None:
     with pytest.raises(InvalidInput, match="secret"):
         await fleet.start(f"deploy with {KEY}")
     with pytest.raises(InvalidInput, match="secret"):
@@ -160,7 +160,7 @@ def services(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (f"{AWAY}?sslmode=prefer&sslmode=allow", {}),
     ],
 )
-def test_whatever_names_another_machine_is_encrypted(
+def test_any_connection_to_another_machine_is_encrypted(
     url: str, env: dict[str, str], services: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in env.items():

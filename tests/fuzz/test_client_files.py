@@ -60,7 +60,7 @@ def test_a_file_with_comments_is_read_as_it_is_meant(content: dict[str, Any], da
 
 @fuzzed(150)
 @given(OBJECTS, NAMES, st.data())
-def test_what_is_put_into_a_file_with_comments_is_all_that_changes(
+def test_an_entry_in_a_file_with_comments_changes_nothing_else(
     content: dict[str, Any], name: str, data: st.DataObject
 ) -> None:
     place: tuple[str, ...] = ("mcpServers", name) if isinstance(content.get("mcpServers", {}), dict) else (name,)

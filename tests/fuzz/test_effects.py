@@ -131,7 +131,7 @@ def test_the_words_that_are_twisted_are_allowed_and_work(laboratory: EffectsLabo
     assert laboratory.run("bash", shlex.join(words), laboratory.work) == 0
 
 
-def test_what_is_allowed_does_nothing_outside_that_the_rules_words_do_not(
+def test_an_allowed_command_does_nothing_outside_beyond_the_words_of_its_rule(
     laboratory: EffectsLaboratory, own_effects: set[str]
 ) -> None:
     @searched(120)
@@ -214,7 +214,7 @@ def test_no_way_to_have_what_a_rule_denies_is_allowed(laboratory: EffectsLaborat
 
 
 @pytest.mark.parametrize("denied", DENIED, ids=str)
-def test_what_is_tried_really_does_what_the_rule_denies(laboratory: EffectsLaboratory, denied: Denied) -> None:
+def test_the_tried_commands_really_do_what_the_rule_denies(laboratory: EffectsLaboratory, denied: Denied) -> None:
     laboratory.run("bash", "true", laboratory.work)
     assert not denied.happened(laboratory, 1)
     found(denied_commands(denied), lambda text: does(laboratory, denied, text))

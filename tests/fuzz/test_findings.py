@@ -118,7 +118,7 @@ async def test_a_message_for_a_turn_that_has_just_ended_says_that_none_is_runnin
 @DETACHED
 @pytest.mark.anyio
 @pytest.mark.parametrize("victim", ["engine", "supervisor"])
-async def test_what_is_started_while_an_engine_ends_runs_in_another_one(
+async def test_a_session_started_while_its_engine_ends_runs_in_another(
     settings: Settings,
     codex_home: CodexHome,
     model: ScriptedModel,

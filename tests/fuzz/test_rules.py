@@ -82,7 +82,7 @@ def effect(command: str) -> str:
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_what_a_rule_allows_runs_nothing_else_and_writes_nothing(laboratory: ShellLaboratory, shell: str) -> None:
+def test_an_allowed_command_runs_nothing_else_and_writes_nothing(laboratory: ShellLaboratory, shell: str) -> None:
     @fuzzed(350)
     @given(changed_commands())
     def check(command: str) -> None:

@@ -58,7 +58,7 @@ def test_nothing_changed_is_nothing_to_do(tree: Worktree, main: Path) -> None:
     assert everything(main) == before
 
 
-def test_what_is_checked_is_what_is_written_whatever_changes_meanwhile(tree: Worktree, main: Path) -> None:
+def test_the_checked_content_is_written_whatever_changes_meanwhile(tree: Worktree, main: Path) -> None:
     edit(tree.path, 3, "as it was shown")
     shown = tree_changes.diff(tree)
 
@@ -139,7 +139,7 @@ def test_another_branch_gets_the_changes_and_not_the_commits_before_them(main: P
     assert not (main / "between").exists()
 
 
-def test_what_the_main_tree_has_already_is_not_brought_again(tree: Worktree, main: Path) -> None:
+def test_changes_that_the_main_tree_has_are_not_applied_again(tree: Worktree, main: Path) -> None:
     edit(tree.path, 3, "third")
     (tree.path / "new").write_text("n", encoding="utf-8")
     tree_changes.apply(tree)

@@ -68,7 +68,7 @@ def test_committed_staged_and_unstaged_changes_are_one_diff(tree: Worktree) -> N
     assert by_path(tree_changes.diff(tree)).keys() == {"committed", "staged", "loose"}
 
 
-def test_what_was_made_and_unmade_again_is_no_change(tree: Worktree) -> None:
+def test_a_reverted_change_is_no_change(tree: Worktree) -> None:
     (tree.path / "brief").write_text("x", encoding="utf-8")
     git(tree.path, "add", "brief")
     git(tree.path, "commit", "--quiet", "--message=One")

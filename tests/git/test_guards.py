@@ -68,7 +68,7 @@ def test_the_index_is_left_alone(bring: HubConnector, tree: Worktree, main: Path
     assert not (main / "pack").exists()
 
 
-def test_what_is_there_already_is_not_brought_again(bring: HubConnector, tree: Worktree, main: Path) -> None:
+def test_existing_changes_are_not_applied_again(bring: HubConnector, tree: Worktree, main: Path) -> None:
     edit(tree.path, 3, "third")
     write(tree.path / "new", "n")
     edit(main, 3, "third")  # as if a crash had cut it short

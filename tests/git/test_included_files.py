@@ -24,7 +24,7 @@ def _create(main: Path, state_dir: Path) -> tuple[Worktree, str]:
     return tree, " ".join(notes)
 
 
-def test_what_is_named_and_ignored_is_copied_and_nothing_else(main: Path, state_dir: Path) -> None:
+def test_only_named_ignored_files_are_copied(main: Path, state_dir: Path) -> None:
     _named(main, ".env", "/secrets/*", "!secrets/not.pem", "new.txt", "poem.txt")
     (main / ".env").write_text("KEY=1\n", encoding="utf-8")
     (main / ".env").chmod(0o600)
@@ -90,13 +90,13 @@ def test_only_ordinary_files_are_copied_and_the_list_of_them_is_bounded(main: Pa
     assert ".worktreeinclude is larger than" in note
 
 
-def test_what_is_named_and_is_not_there_is_not_missed(main: Path, state_dir: Path) -> None:
+def test_a_missing_named_file_is_no_error(main: Path, state_dir: Path) -> None:
     _named(main, "*.local")
     tree, note = _create(main, state_dir)
     assert (tree.included, note) == ((), "")
 
 
-def test_what_was_copied_is_never_part_of_the_diff_nor_brought_over(main: Path, state_dir: Path) -> None:
+def test_copied_files_are_neither_in_the_diff_nor_applied(main: Path, state_dir: Path) -> None:
     _named(main, ".env")
     (main / ".env").write_text("KEY=1\n", encoding="utf-8")
     tree, _ = _create(main, state_dir)

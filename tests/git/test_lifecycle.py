@@ -58,7 +58,7 @@ def test_several_are_made_at_once_on_one_repository(main: Path, state_dir: Path)
     assert git(main, "branch", "--format=%(refname:short)").split() == ["main"]
 
 
-def test_what_is_written_down_is_for_this_user_alone(tree: Worktree, main: Path) -> None:
+def test_written_files_are_private_to_this_user(tree: Worktree, main: Path) -> None:
     assert stat.S_IMODE(record(tree).stat().st_mode) == 0o600
     assert stat.S_IMODE(record(tree).parent.stat().st_mode) == 0o700
     written = json.loads(record(tree).read_text(encoding="utf-8"))
@@ -180,7 +180,7 @@ def test_a_branch_that_the_main_tree_is_on_is_kept(tree: Worktree, main: Path) -
     assert not record(tree).exists()
 
 
-def test_whatever_state_it_is_in_it_can_be_discarded(main: Path, state_dir: Path) -> None:
+def test_a_worktree_can_be_discarded_in_any_state(main: Path, state_dir: Path) -> None:
     trees = [lifecycle.create(main, state_dir) for _ in range(4)]
     (trees[0].path / ".git").unlink()
     git(main, "worktree", "lock", str(trees[1].path))
@@ -232,7 +232,7 @@ def die(process: subprocess.Popen[str]) -> None:
     process.wait(SECONDS)
 
 
-def test_what_a_killed_process_leaves_is_found_and_pruned(
+def test_leftovers_of_a_killed_process_are_found_and_pruned(
     owner: subprocess.Popen[str], main: Path, state_dir: Path
 ) -> None:
     mine = lifecycle.create(main, state_dir)
@@ -275,7 +275,7 @@ def test_a_worktree_whose_maker_was_killed_before_it_named_the_session_is_report
     assert lifecycle.adopt(state_dir, "two", directory) == replace(tree, session_id="one"), "a fork works in it, too"
 
 
-def test_what_another_process_took_up_meanwhile_is_not_pruned(owner: subprocess.Popen[str], state_dir: Path) -> None:
+def test_a_worktree_that_another_process_uses_is_not_pruned(owner: subprocess.Popen[str], state_dir: Path) -> None:
     tree = worktree_of(state_dir, "of-the-dead")
     assert tree is not None
     assert lifecycle.prune([lifecycle.Leftover(worktree=tree, files=())]) == ()

@@ -277,7 +277,7 @@ def test_a_process_that_is_killed_while_it_writes_leaves_all_or_nothing(repo: Pa
     assert sum(found not in (before, after) for found in seen) > 5, "it was in the middle"
 
 
-def test_what_cannot_be_put_back_is_not_lost(
+def test_files_that_cannot_be_restored_are_not_lost(
     repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     (repo / "lines.txt").write_text("new\n", encoding="utf-8")

@@ -153,7 +153,7 @@ def test_line_endings_and_a_missing_last_newline_are_kept(tree: Worktree, main: 
 @pytest.mark.parametrize(
     "only", [{"nowhere": None}, {"poem.txt": [3]}, {"poem.txt": [-1]}, {"new": [0]}, {"picture": [0]}]
 )
-def test_what_is_not_there_is_refused_and_nothing_is_touched(
+def test_a_selection_that_is_not_there_is_refused_and_nothing_is_touched(
     tree: Worktree, main: Path, only: dict[str, list[int] | None]
 ) -> None:
     edit_three_places(tree)

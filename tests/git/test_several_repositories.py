@@ -79,7 +79,7 @@ def test_a_session_in_two_repositories_has_one_diff_and_one_apply(
     assert git(lib, "branch", "--list", "helmsman/*") == ""
 
 
-def test_what_does_not_fit_one_repository_leaves_both_as_they_are(both: Worktree, main: Path, lib: Path) -> None:
+def test_changes_that_conflict_in_one_repository_leave_both_unchanged(both: Worktree, main: Path, lib: Path) -> None:
     (lib / "README.md").write_text("mine\n", encoding="utf-8")
     git(lib, "commit", "--quiet", "--all", "--message=Mine")
     before = content(main), content(lib)

@@ -216,7 +216,7 @@ def test_a_tree_that_was_pushed_is_fetched_from_there(
     assert is_fetchable("git@github.com:a/b.git")
 
 
-def test_what_is_too_large_is_named(main: Path, state_dir: Path) -> None:
+def test_files_that_are_too_large_are_named(main: Path, state_dir: Path) -> None:
     (main / "data.bin").write_bytes(os.urandom(MB + 1))
     with pytest.raises(WorkspaceTooLarge, match=r"data\.bin \(1\.0 MB\)"), packing(main, state_dir, LIMITS):
         pass
@@ -297,7 +297,7 @@ def test_no_program_of_the_repository_is_run(main: Path, state_dir: Path, tmp_pa
     assert sprung(trap) == ""
 
 
-def test_what_another_machine_says_is_not_believed(main: Path, state_dir: Path, tmp_path: Path) -> None:
+def test_claims_of_another_machine_are_not_believed(main: Path, state_dir: Path, tmp_path: Path) -> None:
     there, outside = tmp_path / "there", tmp_path / "outside"
     with packing(main, state_dir, LIMITS) as packer:
         good, parts = packer.pack()

@@ -34,14 +34,14 @@ def test_a_fresh_worktree_loses_nothing(tree: Worktree) -> None:
     assert not tree_changes.unsaved(tree)
 
 
-def test_what_was_applied_is_not_lost(tree: Worktree) -> None:
+def test_applied_changes_do_not_count_as_lost(tree: Worktree) -> None:
     change_everything(tree.path)
     assert lost(tree) == EVERYTHING
     tree_changes.apply(tree)
     assert not tree_changes.unsaved(tree)
 
 
-def test_what_differs_from_the_main_tree_is_lost(tree: Worktree, main: Path) -> None:
+def test_differences_from_the_main_tree_count_as_lost(tree: Worktree, main: Path) -> None:
     change_everything(tree.path)
     tree_changes.apply(tree)
     (main / "run.sh").chmod(0o644)

@@ -179,7 +179,7 @@ async def test_with_a_certificate_it_speaks_https(serving: Serving) -> None:
     assert welcome.status_code == 200
 
 
-def test_what_only_has_the_port_imports_no_server() -> None:
+def test_commands_that_only_hold_the_port_import_no_server() -> None:
     """Twenty megabytes in place of seventy, for as long as it listens; the hub has what it takes to serve."""
     program = "import sys, helmsman.cli.dashboard, helmsman.cli.serve, helmsman.hub.control; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=SECONDS, check=True)

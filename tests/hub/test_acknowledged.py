@@ -204,7 +204,7 @@ async def test_a_task_that_waits_counts_for_the_clients_limit_when_it_begins(
 
 
 @pytest.mark.long
-async def test_what_looks_like_a_secret_is_not_written_down(
+async def test_a_prompt_with_a_secret_is_not_stored(
     held_place: Place, held_codex: HeldAgent, model: ScriptedModel
 ) -> None:
     """Nobody could run such a task from the store, and it says so."""

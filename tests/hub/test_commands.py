@@ -213,7 +213,7 @@ async def test_logs_of_the_hub_come_to_the_pipe_that_wants_them(served: Place) -
 # --- its streams -----------------------------------------------------------------------------------------------------
 
 
-async def test_what_comes_on_stdin_is_read_to_its_end(served: Place) -> None:
+async def test_stdin_is_read_to_its_end(served: Place) -> None:
     bad = await done(whole("run", "-"), served, stdin=b"x" * 300_000 + b"\xff")
     assert (bad.code, "not UTF-8" in bad.stderr) == (2, True)
 
@@ -268,7 +268,7 @@ async def test_a_reader_may_close_the_pipe_early(served: Place) -> None:
     assert (whole_list.code, whole_list.stdout.count("\n")) == (0, 700)
 
 
-async def test_what_has_to_be_asked_is_asked_by_a_separate_process(bare_place: Place) -> None:
+async def test_commands_that_ask_run_in_a_separate_process(bare_place: Place) -> None:
     bare_place.state_dir.mkdir(mode=0o700)
     rule = Rule(effect="allow", text="git status", directory=bare_place.directory, below=False, outside=True)
     RuleBook((), bare_place.state_dir).add(rule)
@@ -355,7 +355,7 @@ def completions() -> Iterator[tuple[str, tuple[str, ...]]]:
             yield shell, words
 
 
-async def test_what_a_shell_offers_comes_from_the_hub_if_there_is_one(bare_place: Place) -> None:
+async def test_completions_come_from_the_hub_if_one_runs(bare_place: Place) -> None:
     home = home_with(bare_place, "codex", "Mend the parser", "Write a poem: now")
     env = {"CODEX_HOME": str(home)}
     by_itself = await done(whole(), bare_place, env | asked("fish", "status", "00"))

@@ -145,7 +145,7 @@ async def test_nothing_that_a_command_does_ends_the_hub(served: Place) -> None:
     assert served.hub == hub
 
 
-async def test_what_a_shell_command_changes_is_never_done_by_a_rendering(served: Place) -> None:
+async def test_rendering_never_changes_files_for_a_shell_command(served: Place) -> None:
     content: dict[str, Any] = {"environment": served.env, "directory": str(served.directory), "terminals": [False] * 3}
     for words in (
         ["session", "archive", "0" * 36],

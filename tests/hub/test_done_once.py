@@ -131,7 +131,7 @@ async def killed(place: Place, stuck: Stuck, client: Client, tool: str, **argume
 
 
 @pytest.mark.rare
-async def test_what_a_session_changed_is_applied_once_whenever_the_hub_is_killed(
+async def test_changes_of_a_session_are_applied_once_whenever_the_hub_is_killed(
     killable: Place, model: ScriptedModel, git_repo: Path, moment: Moment
 ) -> None:
     model.on(
@@ -243,7 +243,7 @@ async def test_a_turn_begins_once_though_the_hub_is_killed_while_files_are_kept_
 
 
 @pytest.mark.long
-async def test_what_was_done_before_its_answer_was_written_down_is_not_done_again(
+async def test_a_call_is_not_repeated_if_its_answer_was_not_stored(
     place: Place, model: ScriptedModel, folder: Path
 ) -> None:
     """A message, an answer, an interrupt and a schedule."""

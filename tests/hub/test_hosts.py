@@ -292,7 +292,7 @@ def test_times_of_another_machine_are_reported_by_the_clock_of_this() -> None:
     assert began <= time.monotonic()
 
 
-async def test_what_holds_on_this_machine_only_cannot_be_given_to_another(known: Place) -> None:
+async def test_options_for_this_machine_only_are_refused_for_another(known: Place) -> None:
     with pytest.raises(InvalidInput, match="that machine's own"):
         Helmsman(host=NAME, inside=True)
     with pytest.raises(InvalidInput, match="There is no host 'moon'"):
@@ -346,7 +346,7 @@ async def test_tools_and_dashboard_work_there_and_ids_say_where(
 
 
 @pytest.mark.long
-async def test_what_a_hostile_machine_says_does_no_harm(known: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_output_of_a_hostile_machine_does_no_harm(known: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """It greets, then lies: every answer is an error that says so, at once, and what is here is answered as ever."""
     programs = Path(known.env["PATH"].partition(os.pathsep)[0])
     liar = f"#!{sys.executable} -IS\n{_LIAR}"

@@ -79,7 +79,7 @@ async def test_questions_there_are_shown_and_answered_here_by_the_id_that_is_sho
     assert (repository / "fixed.txt").read_text(encoding="utf-8") == "fixed\n"
 
 
-async def test_who_is_away_is_named(known: Place) -> None:
+async def test_unreachable_hosts_are_named(known: Place) -> None:
     ssh_is(known, "echo 'no route to host' >&2; exit 255")
     away = await done(whole("respond"), known)
     assert away.code == 0
@@ -88,7 +88,7 @@ async def test_who_is_away_is_named(known: Place) -> None:
 
 
 @pytest.mark.rare
-async def test_who_is_slow_is_waited_for_a_few_seconds(known: Place) -> None:
+async def test_slow_hosts_are_awaited_for_a_few_seconds(known: Place) -> None:
     ssh_is(known, "exec sleep 60")
     began = time.monotonic()
     slow = await done(whole("respond"), known)

@@ -188,7 +188,7 @@ async def test_the_tailnet_gets_the_dashboard_until_its_process_ends_even_if_kil
                 await anyio.sleep(0.02)
 
 
-async def test_what_a_client_started_shows_in_the_dashboard_of_the_same_hub(place: Place, model: ScriptedModel) -> None:
+async def test_a_session_of_a_client_shows_in_the_dashboard_of_the_same_hub(place: Place, model: ScriptedModel) -> None:
     model.on("hello", say("done"))
     async with place.over_http() as served, Client(place.on_stdio()) as client:
         started = await client.call_tool("codex_start", {"prompt": "hello"})

@@ -60,7 +60,7 @@ async def until(helm: HelmsmanService, task: Task, found: Callable[[Task], objec
     return now
 
 
-async def test_what_this_version_makes_no_sense_of_fails_and_says_so(
+async def test_a_stored_task_of_an_unknown_form_fails_and_says_so(
     detached: Settings, codex_home: CodexHome, folder: Path
 ) -> None:
     odd = leave(detached, folder, spec={"of": "another version"})

@@ -51,7 +51,7 @@ def test_where_there_is_no_helmsman_it_is_said_how_to_get_it(tmp_path: Path) -> 
     assert other.startswith("There is no `/opt/helmsman` on build.")
 
 
-def test_what_answers_and_is_no_helmsman_is_quoted_without_what_could_move_the_screen(tmp_path: Path) -> None:
+def test_output_of_another_program_is_quoted_without_control_characters(tmp_path: Path) -> None:
     told = why(tmp_path, r"printf 'welcome\n'; printf '\033[2Jodd \n' >&2; exit 1")
     assert told.startswith("Helmsman on build does not answer: ?[2Jodd Look there with `helmsman doctor`")
 
@@ -64,7 +64,7 @@ def test_a_way_that_was_closed_leads_nowhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("argument", ["-oProxyCommand=x", "a b", "$(x)", ""])
-def test_what_a_shell_there_would_take_for_more_than_a_name_is_refused(argument: str) -> None:
+def test_a_host_name_with_shell_syntax_is_refused(argument: str) -> None:
     with pytest.raises(HostFailed, match="is no name of a session"):
         BUILD.terminal_command(["session", "attach", argument], os.environ)
     with pytest.raises(HostFailed, match="is no address"):

@@ -49,7 +49,9 @@ def receiver() -> Iterator[Receiver]:
         yield receiver
 
 
-async def test_what_is_configured_is_listed_tried_recorded_and_examined(bare_place: Place, receiver: Receiver) -> None:
+async def test_configured_channels_are_listed_tried_recorded_and_examined(
+    bare_place: Place, receiver: Receiver
+) -> None:
     place = bare_place
     configure(place, "")
     assert await told(place, "config", "notify") == {"ways": []}

@@ -127,7 +127,7 @@ async def test_a_program_that_asks_the_hub_loads_no_service_no_store_and_no_agen
     assert loaded.isdisjoint({"service", "capabilities", "steering", "store", "agents", "worktrees", "notices"})
 
 
-async def test_what_one_program_began_another_finds_with_all_that_happened(
+async def test_a_session_of_one_program_is_found_by_another_with_its_history(
     in_hub: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
 ) -> None:
     gate = Gate()
@@ -327,7 +327,7 @@ async def test_a_program_with_allowed_roots_sees_answers_and_stops_nothing_outsi
         await ended(session)
 
 
-async def test_what_is_to_stop_stops_though_the_program_leaves_at_once(
+async def test_an_interrupt_takes_effect_though_the_program_leaves_at_once(
     helm: Helmsman, in_hub: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
 ) -> None:
     gate = Gate()

@@ -117,7 +117,7 @@ async def test_a_turn_that_another_process_runs_is_left_to_it(
             await session.wait(until="end")
 
 
-async def test_what_runs_in_another_process_can_only_be_looked_at_and_is_closed_when_that_is_killed(
+async def test_a_turn_of_another_process_is_read_only_and_closed_when_that_is_killed(
     place: Place, codex_binary: Path, model: ScriptedModel
 ) -> None:
     model.on("job", say("begun", hang()))
@@ -154,7 +154,7 @@ async def test_what_runs_in_another_process_can_only_be_looked_at_and_is_closed_
     assert task.status in ("failed", "canceled")
 
 
-async def test_who_finds_a_turn_running_holds_it_to_the_terms_it_was_begun_under(
+async def test_a_hub_that_finds_a_running_turn_keeps_its_policy(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path, detached_engines: Path
 ) -> None:
     gate = model.gate()
@@ -247,7 +247,7 @@ def test_a_turn_continues_with_the_agents_it_was_begun_with(tmp_path: Path) -> N
     assert (of_an_earlier_version.codex_home, of_an_earlier_version.codex_path) == (ours.codex_home, ours.codex_path)
 
 
-async def test_what_a_task_may_cost_holds_with_neither_hub_nor_client(place: Place, model: ScriptedModel) -> None:
+async def test_the_budget_of_a_task_holds_without_hub_and_client(place: Place, model: ScriptedModel) -> None:
     """Its supervisor starts the next hub, which stops it."""
     gate = model.gate()
     model.on("spend", [gate, run("true"), usage(2_000_000)], hang())

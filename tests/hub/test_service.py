@@ -75,7 +75,7 @@ def test_without_systemd_nothing_is_written_and_the_command_is_named(
         service_of(tmp_path / "state").refuse_if_nobody_reads_it()
 
 
-def test_what_launchd_reads_says_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_launchd_file_says_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("sys.platform", "darwin")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("PATH", "/opt/a&b/bin:/bin")

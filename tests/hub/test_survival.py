@@ -83,7 +83,7 @@ async def test_a_turn_that_ends_while_the_next_hub_looks_for_it_has_ended(
             assert (waited["status"], waited.get("result")) == ("done", "done at last")
 
 
-async def test_what_was_done_and_not_answered_is_done_once(place: Place, model: ScriptedModel, folder: Path) -> None:
+async def test_a_call_whose_answer_was_lost_is_executed_once(place: Place, model: ScriptedModel, folder: Path) -> None:
     model.otherwise(say("done"))
     async with place.started() as server:
         client = Raw(server)
@@ -241,7 +241,7 @@ async def test_a_hub_that_is_stopped_and_continues_does_everything_once(
             assert (await codex.until_settled(session_id))["status"] == "done"
 
 
-async def test_what_a_stopped_hub_was_asked_the_next_one_does_when_it_is_killed(
+async def test_calls_to_a_stopped_hub_are_executed_by_the_next_one(
     place: Place, model: ScriptedModel, folder: Path
 ) -> None:
     model.otherwise(say("done"))

@@ -60,7 +60,7 @@ def audit(settings: Settings) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (settings.state_dir / "audit.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
-async def test_what_the_deadline_denied_leaves_its_trace(
+async def test_a_denial_by_deadline_leaves_a_trace(
     settings: Settings, codex_home: CodexHome, asks: dict[str, Any], folder: Path
 ) -> None:
     async with HelmsmanService(replace(settings, approval_timeout=0.2), env=codex_home.env) as helm:

@@ -35,7 +35,9 @@ pytestmark = [
 
 
 @where_it_changed
-async def test_what_a_killed_supervisor_left_is_ended_by_the_next_who_looks(place: Place, model: ScriptedModel) -> None:
+async def test_processes_of_a_killed_supervisor_are_ended_by_the_next_reader(
+    place: Place, model: ScriptedModel
+) -> None:
     model.on("slow", run("sleep 1000"), say("done"))
     async with place.open() as engine:
         follower = await begin(engine, place, "slow")

@@ -153,7 +153,7 @@ async def test_commands_that_could_reach_an_engine_without_a_token_are_refused_t
 
 
 @pytest.mark.parametrize(("remote", "guarded"), [("with token", True), ("open", False)])
-async def test_what_guards_a_remote_engine_is_its_token(remote: Any, guarded: bool, tmp_path: Path) -> None:
+async def test_a_remote_engine_is_guarded_by_its_token(remote: Any, guarded: bool, tmp_path: Path) -> None:
     codex = CodexBinary(path=tmp_path / "codex", version=Version.parse("0.166.0"), remote=remote)
     assert codex.can(Feature.GUARDED_SOCKET) is guarded
 
@@ -204,7 +204,7 @@ async def test_an_address_that_is_none_is_refused_at_the_start(
         ("ws://127.0.0.1:1", {"HELMSMAN_ENGINE": "exec"}, "The engine exec"),
     ],
 )
-async def test_what_does_not_go_together_with_it_is_refused(
+async def test_options_that_conflict_with_a_remote_engine_are_refused(
     codex_home: CodexHome, tmp_path: Path, url: str, variables: dict[str, str], why: str
 ) -> None:
     async with HelmsmanService(remote(codex_home, tmp_path, url, **variables), env=codex_home.env) as helm:

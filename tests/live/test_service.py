@@ -91,7 +91,7 @@ async def test_a_function_of_the_program_is_called_for_as_long_as_its_turn_runs(
 
 
 @pytest.mark.parametrize("is_raised", [False, True])
-async def test_whatever_a_function_says_reaches_the_model(
+async def test_any_output_of_a_function_reaches_the_model(
     helm: HelmsmanService, model: ScriptedModel, folder: Path, is_raised: bool
 ) -> None:
     async def names_a_file(_arguments: Mapping[str, Any]) -> str:

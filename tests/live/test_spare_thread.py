@@ -137,7 +137,7 @@ def configuration(_repository: Path, home: CodexHome) -> None:
 
 
 @pytest.mark.parametrize("change", [instructions, own_instructions, configuration], ids=lambda change: change.__name__)
-async def test_what_has_changed_since_holds_for_the_next_session(
+async def test_changed_files_and_settings_hold_for_the_next_session(
     helm: HelmsmanService,
     engine: AppServerEngine,
     model: ScriptedModel,

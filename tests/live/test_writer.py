@@ -301,7 +301,7 @@ async def test_leaving_a_helmsman_leaves_its_task_working_and_the_next_one_stops
 # --- when something goes wrong with the writing ----------------------------------------------------------------------
 
 
-async def test_what_could_not_be_written_is_written_as_soon_as_it_can_be(
+async def test_failed_writes_are_repeated_as_soon_as_possible(
     helm: HelmsmanService, settings: Settings, model: ScriptedModel, folder: Path
 ) -> None:
     gate = model.gate()

@@ -59,9 +59,7 @@ async def agent(fake: FakeAcpAgent, tmp_path: Path) -> AsyncIterator[Caller]:
         yield Caller(client)
 
 
-async def test_what_an_agent_cannot_do_is_refused_in_the_words_of_its_capabilities(
-    agent: Caller, fake: FakeAcpAgent, git_repo: Path
-) -> None:
+async def test_a_missing_capability_is_refused_with_its_name(agent: Caller, fake: FakeAcpAgent, git_repo: Path) -> None:
     fake.on("hello", says("Hi"))
     fake.on("stay", waits())
     here = {"workingDirectory": str(git_repo), "unenforced": True}

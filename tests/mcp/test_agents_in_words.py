@@ -204,9 +204,7 @@ async def test_the_cloud_is_codexs_alone(ask: Caller, arguments: dict[str, Any])
     assert (await ask.error("mine", request="fix the parser", hints={"branch": "main"}))["parameter"] == "hints.branch"
 
 
-async def test_what_an_agent_cannot_do_is_refused_in_the_words_of_its_capabilities(
-    ask: Caller, fake: FakeAcpAgent, git_repo: Path
-) -> None:
+async def test_a_missing_capability_is_refused_with_its_name(ask: Caller, fake: FakeAcpAgent, git_repo: Path) -> None:
     here = {"working_dir": str(git_repo)}
     for safety, why in (
         ({"sandbox": "read-only"}, "Install one with `pip install openai-codex-cli-bin`"),

@@ -106,7 +106,7 @@ async def test_a_call_says_at_once_who_does_it_and_the_same_tool_follows_it_to_i
     assert (await client("debug", taskId=begun["taskId"], withDiff=True))["diff"] == "the diff"
 
 
-async def test_what_is_not_verified_has_failed_and_shows_what_was_seen(
+async def test_an_unverified_job_has_failed_and_shows_its_evidence(
     client: Caller, model: ScriptedModel, git_repo: Path
 ) -> None:
     model.on("lie", say("Trust me."))

@@ -152,7 +152,7 @@ def test_a_file_that_is_read_is_named_as_the_command_names_it(command: str, path
     assert told(end)[-1]["parsed_cmd"] == [{"type": "read", "cmd": command, "name": "a", "path": written}]
 
 
-def test_what_codex_takes_a_command_for_has_its_old_names() -> None:
+def test_parsed_commands_have_their_old_names() -> None:
     actions = [
         {"type": "listFiles", "command": "ls", "path": None},
         {"type": "search", "command": "grep x", "query": "x", "path": "/src"},
@@ -217,7 +217,7 @@ def test_mcp_servers_have_started_when_each_has_come_to_an_end() -> None:
     }
 
 
-def test_what_codex_says_of_a_thread_has_its_old_names() -> None:
+def test_thread_events_have_their_old_names() -> None:
     thread = {
         "path": "/t.jsonl",
         "modelProvider": "p",

@@ -79,7 +79,7 @@ def test_other_questions_are_asked_by_ordinary_forms() -> None:
     assert asked(asking("user_input"), None, {}) is None
 
 
-def test_what_codex_proposes_and_takes_a_command_for_is_reported() -> None:
+def test_proposed_rules_and_parsed_commands_are_reported() -> None:
     raw = {"proposedExecpolicyAmendment": ["ls"], "commandActions": [{"type": "listFiles", "command": "ls"}]}
     message = asked(asking(), None, raw)
     assert message is not None

@@ -149,7 +149,7 @@ async def test_a_client_applies_a_long_diff_only_after_it_has_read_its_end(
     assert {file["path"] for file in applied["files"]} == {"long.txt", "middle.txt"}
 
 
-async def test_what_stands_in_the_way_is_reported_with_files_and_code(
+async def test_conflicts_are_reported_with_files_and_code(
     codex: Caller, model: ScriptedModel, works: dict[str, Any], git_repo: Path
 ) -> None:
     model.on("write", run("echo theirs > README.md"), say("done"))

@@ -163,7 +163,7 @@ def test_a_type_that_contains_itself_is_listed_down_to_its_first_repetition() ->
     assert listed_schema(Node, "serialization") == node
 
 
-def test_what_can_be_left_out_of_an_answer_loses_its_null_and_every_definition_stands_where_it_is_used() -> None:
+def test_optional_fields_lose_null_and_definitions_are_inlined() -> None:
     class Leaf(Output):
         name: str = Field(description="What it is called.")
         size: int | None = None

@@ -76,7 +76,7 @@ async def test_the_diff_of_a_worktree_session_is_all_that_it_changed(
 @pytest.mark.parametrize(
     "uri", ["codex://sessions/nope", "codex://nonsense", "codex://sessions/nope/else", "codex://tasks/nope"]
 )
-async def test_what_is_not_there_is_an_error(helm: HelmsmanService, mode: Any, uri: str) -> None:
+async def test_a_missing_resource_is_an_error(helm: HelmsmanService, mode: Any, uri: str) -> None:
     async with Client(build_server(helm), mode=mode) as client:
         with pytest.raises(MCPError, match=r"no (session|resource|task)"):
             await client.read_resource(uri)

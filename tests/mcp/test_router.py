@@ -321,7 +321,7 @@ async def test_the_same_key_gives_the_same_task(codex: Caller, model: ScriptedMo
     assert len([one for one in model.requests if "now the lexer" in str(one.body.get("input", [{}])[-1])]) == 1
 
 
-async def test_what_new_work_may_do_is_said_beside_the_words_and_confirmed_with_them(
+async def test_permissions_of_new_work_are_shown_and_confirmed_with_its_words(
     codex: Caller, helm: HelmsmanService, model: ScriptedModel, git_repo: Path
 ) -> None:
     model.otherwise(say("done"))
@@ -388,7 +388,7 @@ async def test_work_that_changed_files_is_cancelled_only_when_that_is_confirmed(
         assert [file["path"] for file in other["resultSummary"]["filesChanged"]] == ["a.txt"]
 
 
-async def test_what_a_task_did_is_known_after_a_restart(
+async def test_the_changes_of_a_task_are_known_after_a_restart(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
 ) -> None:
     tests = "echo '===== 2 passed, 1 skipped in 0.10s ====='"
@@ -493,7 +493,7 @@ async def test_a_number_means_what_was_offered_and_no_other_clients_task_is_stop
                 assert (await other("codex", request="cancel 1"))["task"]["status"] == "canceled"
 
 
-def test_what_was_offered_is_remembered_for_each_client_and_not_for_one_without_a_session() -> None:
+def test_offers_are_remembered_for_each_client_with_a_session() -> None:
     """Over HTTP many clients share one server, and those of 2026-07-28 have no session."""
     with_session = SimpleNamespace(request=SimpleNamespace(headers={"mcp-session-id": "one"}))
     without = SimpleNamespace(request=SimpleNamespace(headers={}))

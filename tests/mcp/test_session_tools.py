@@ -184,7 +184,7 @@ async def test_a_wrong_answer_is_refused_and_the_question_stays(
 
 @on_shared_engine
 @pytest.mark.parametrize("forged", ["Directory: /safe ", "Directory: /safe \\\n"])
-async def test_what_an_agent_was_not_shown_whole_it_cannot_approve(
+async def test_an_agent_cannot_approve_a_truncated_question(
     codex: Caller, model: ScriptedModel, helm: HelmsmanService, asks: dict[str, Any], folder: Path, forged: str
 ) -> None:
     command = f"echo {forged * 3500}; touch made.txt"

@@ -54,7 +54,7 @@ async def test_a_client_lists_gets_and_reads_the_skills_of_the_plugin(settings: 
 
 
 @pytest.mark.parametrize("uri", ["skill://none/SKILL.md", "skill://delegate-work/../../.mcp.json"])
-async def test_what_is_not_a_file_of_a_skill_is_not_served(settings: Settings, uri: str) -> None:
+async def test_only_files_of_a_skill_are_served(settings: Settings, uri: str) -> None:
     async with Client(build_server(HelmsmanService(settings))) as client:
         with pytest.raises(MCPError, match="no skill"):
             await ask(client, "skills/get", uri=uri)

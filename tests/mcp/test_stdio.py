@@ -124,7 +124,7 @@ async def test_a_client_that_closes_its_pipe_in_mid_turn_ends_server_and_codex(
         assert await server.ended() == 0
 
 
-async def test_what_ends_with_the_server_is_said_to_be_stopped_and_what_had_not_begun_to_be_cancelled(
+async def test_running_tasks_are_stopped_with_the_server_and_queued_ones_cancelled(
     serving: Serving, model: ScriptedModel
 ) -> None:
     model.on("work", hang())
@@ -149,7 +149,7 @@ async def test_what_ends_with_the_server_is_said_to_be_stopped_and_what_had_not_
     assert cancelled.note.startswith("Helmsman was closed before it began.")
 
 
-async def test_what_a_client_leaves_continues_and_the_next_client_has_it(
+async def test_a_turn_continues_after_its_client_left_and_the_next_client_finds_it(
     serving: Serving, model: ScriptedModel, detached_engines: Path
 ) -> None:
     assert detached_engines == serving.state_dir
@@ -234,7 +234,7 @@ async def test_a_signal_ends_server_and_codex_while_the_client_stays(
         (["--transport", "pigeon"], {}, "Invalid value for '--transport'"),
     ],
 )
-async def test_what_makes_no_sense_is_refused_before_anything_is_served(
+async def test_invalid_options_are_refused_before_the_server_starts(
     serving: Serving, arguments: list[str], env: dict[str, str], sentence: str
 ) -> None:
     async with serving.started(*arguments, env=env) as server:

@@ -36,7 +36,7 @@ def listed_tokens(tools: Sequence[types.Tool]) -> float:
         (",".join(name for name in TOOLSETS if name != "compat"), 3_000),
     ],
 )
-async def test_what_a_model_reads_of_the_tools_is_short(toolsets: str, most: int, tmp_path: Path) -> None:
+async def test_the_tool_descriptions_for_a_model_are_short(toolsets: str, most: int, tmp_path: Path) -> None:
     env = {**os.environ, "HELMSMAN_STATE_DIR": str(tmp_path / "state"), "PATH": str(tmp_path)}
     settings = load_settings({"tools": toolsets}, env, tmp_path, user_file=tmp_path / "none.toml")
     async with HelmsmanService(settings, env=env) as helm, Client(build_server(helm)) as client:

@@ -153,7 +153,7 @@ def test_fields_that_are_not_known_come_back() -> None:
         "",
     ],
 )
-def test_what_does_not_validate_is_kept(text: str) -> None:
+def test_invalid_records_are_kept(text: str) -> None:
     event = decode("turn_ended", text)
     assert isinstance(event, Unknown)
     assert event.name == "turn_ended"

@@ -14,7 +14,7 @@ from helmsman.model.options import SessionOptions, StartOptions
 from helmsman.settings import load_settings
 
 
-def test_what_is_left_out_stays_unset(tmp_path: Path) -> None:
+def test_omitted_options_stay_unset(tmp_path: Path) -> None:
     options = session_options(tmp_path, {}, ())
     assert (options.model, options.writes, options.asks, options.profile) == (None, None, None, None)
     assert options.cwd == tmp_path.resolve()
@@ -50,7 +50,7 @@ def test_a_session_keeps_its_agent(changes: StartOptions) -> None:
     assert changed_options(SessionOptions(agent="other"), changes)["agent"] == "other"
 
 
-def test_what_is_not_changed_stays() -> None:
+def test_unchanged_options_stay() -> None:
     known = SessionOptions(model="gpt-5.4", config={"model_verbosity": "low"}, writes="nothing", trust_repository=True)
     changed = changed_options(known, {"sandbox": "workspace-write", "config": None})
     assert (changed["model"], changed["config"], changed["trust_repository"]) == (known.model, known.config, True)

@@ -56,7 +56,7 @@ def test_permissions_are_reported_in_words(granted: Any, words: list[str]) -> No
         "marker",
     ],
 )
-def test_what_is_not_known_is_shown_as_it_came(granted: Any) -> None:
+def test_unknown_permissions_are_shown_as_received(granted: Any) -> None:
     assert "marker" in " ".join(permission_words(granted))
 
 

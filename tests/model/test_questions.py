@@ -30,7 +30,7 @@ def test_an_empty_reason_is_none() -> None:
 
 
 @pytest.mark.parametrize("answer", ["yes please", "ok", "", "always", "approve please", ": approve", "approve_session"])
-def test_what_was_not_offered_is_refused_and_the_offer_named(answer: str) -> None:
+def test_an_option_that_was_not_offered_is_refused_with_the_offered_ones(answer: str) -> None:
     with pytest.raises(AnswerInvalid, match="approve, deny"):
         read_answers(question(APPROVAL), [answer])
 
@@ -49,7 +49,7 @@ def test_free_text_is_taken_as_it_is_even_with_a_colon() -> None:
 @pytest.mark.parametrize(
     ("prompt", "answer"), [(Prompt(text="Which file?"), "caf\udce9"), (APPROVAL, "deny: caf\udce9")]
 )
-def test_what_cannot_be_sent_is_no_answer(prompt: Prompt, answer: str) -> None:
+def test_invalid_text_is_no_answer(prompt: Prompt, answer: str) -> None:
     with pytest.raises(AnswerInvalid, match="no valid text"):
         read_answers(question(prompt), [answer])
 
@@ -59,7 +59,7 @@ def test_a_prompt_with_options_may_allow_other_text() -> None:
     assert read_answers(question(prompt, kind="user_input"), ["neither"]) == (Choice("neither"),)
 
 
-def test_who_declines_a_form_need_not_fill_it_in() -> None:
+def test_a_declined_form_need_not_be_filled_in() -> None:
     form = question(
         Prompt(text="?", options=("accept", "decline", "cancel")), Prompt(text="name"), kind="mcp_elicitation"
     )

@@ -76,7 +76,7 @@ def test_a_file_whose_hunks_do_not_add_up_is_shown_as_it_stands(diff: str) -> No
     assert {line.kind for line in file.lines} == {"raw"}
 
 
-def test_what_stands_outside_of_hunks_is_shown_as_it_stands() -> None:
+def test_text_outside_of_hunks_is_shown_unchanged() -> None:
     diff = "hello\ndiff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n+not counted\n-- \n2.40\n"
     before, file = read_diff(diff)
     assert (before.path, _texts(before)) == ("", ["hello"])

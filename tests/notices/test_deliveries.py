@@ -33,7 +33,7 @@ def as_if_killed_while_sending(state_dir: Path) -> None:
         connection.execute("UPDATE notice_deliveries SET status = 'sending'")
 
 
-async def test_what_has_not_arrived_is_sent_again_later_and_later_and_then_given_up(
+async def test_a_failed_delivery_is_repeated_with_backoff_and_then_given_up(
     state_dir: Path, receiver: Receiver
 ) -> None:
     receiver.answers = [503] * 8
@@ -82,7 +82,7 @@ async def test_a_delivery_loop_that_fails_for_no_known_reason_tries_again_later_
         await house.delivered("sent")
 
 
-async def test_what_may_have_arrived_is_sent_once_more_and_never_again(state_dir: Path, receiver: Receiver) -> None:
+async def test_a_delivery_that_may_have_arrived_is_repeated_once(state_dir: Path, receiver: Receiver) -> None:
     receiver.answers = [500, 500]
     async with opened(state_dir, webhook(receiver)) as house:
         tell(house)
@@ -160,7 +160,7 @@ async def test_no_open_question_gives_way_to_other_news_or_to_more_questions(
     assert await store.code("digest") is None
 
 
-async def test_what_waits_and_what_is_remembered_is_bounded_and_the_oldest_gives_way(
+async def test_queued_and_remembered_deliveries_are_bounded_and_the_oldest_are_dropped(
     state_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("helmsman.notices.store._MOST_WAITING", 3)

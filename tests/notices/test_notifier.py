@@ -131,7 +131,7 @@ async def test_the_end_of_a_turn_is_notified_unless_a_user_stopped_it(
         assert [one.json["kind"] for one in receiver.received] == told
 
 
-async def test_who_waits_for_a_turn_or_has_it_on_screen_is_not_notified_of_its_end(
+async def test_a_viewer_of_a_turn_is_not_notified_of_its_end(
     state_dir: Path, project: Path, receiver: Receiver
 ) -> None:
     async with opened(state_dir, webhook(receiver)) as house, anyio.create_task_group() as tasks:
@@ -156,7 +156,7 @@ async def test_who_waits_for_a_turn_or_has_it_on_screen_is_not_notified_of_its_e
         await receiver.until(1)
 
 
-async def test_what_is_quiet_at_night_is_reported_in_the_morning_if_it_still_matters(
+async def test_notices_held_at_night_are_sent_in_the_morning_if_they_still_matter(
     state_dir: Path, project: Path, receiver: Receiver
 ) -> None:
     clock = Clock()
@@ -216,7 +216,7 @@ async def test_limits_and_the_death_of_a_hub_are_reported_once(
         assert len(receiver.received) == 2
 
 
-async def test_what_has_ended_or_waits_is_reported_by_the_next_hub_once(
+async def test_the_next_hub_reports_ended_and_waiting_turns_once(
     state_dir: Path, project: Path, receiver: Receiver
 ) -> None:
     async with opened(state_dir) as house:

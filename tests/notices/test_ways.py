@@ -137,7 +137,7 @@ async def test_a_command_that_reads_nothing_and_says_too_much_is_as_good_as_any(
     await Command(by_command("/bin/sh", "-c", "exec <&-; head -c 1000000 /dev/zero")).send(delivery())
 
 
-async def test_what_a_command_leaves_running_is_not_waited_for_and_ends_with_it() -> None:
+async def test_processes_left_by_a_command_are_not_awaited_and_end_with_it() -> None:
     with anyio.fail_after(10):
         await Command(by_command("/bin/sh", "-c", "sleep 60 & exit 0", timeout=30.0)).send(delivery())
 

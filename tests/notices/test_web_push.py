@@ -129,7 +129,7 @@ async def test_a_browser_that_is_gone_gets_nothing_more(
     assert pushed.book.get(pushed.device.id).push is None
 
 
-async def test_what_waits_for_a_revoked_device_is_not_pushed(
+async def test_queued_notifications_of_a_revoked_device_are_not_pushed(
     pushed: PushedBrowser, receiver: Receiver, state_dir: Path
 ) -> None:
     sender = WebPush(pushed.recipient(), state_dir)

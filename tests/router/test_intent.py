@@ -179,7 +179,7 @@ def test_no_text_raises_and_every_text_is_read_alike_twice(request: str) -> None
 
 
 @given(st.sampled_from(sorted(vocabulary.WORK_VERBS)), anything)
-def test_what_begins_with_a_work_verb_is_never_a_cancel(verb: str, rest: str) -> None:
+def test_a_prompt_that_begins_with_a_work_verb_is_never_a_cancel(verb: str, rest: str) -> None:
     assert parse(f"{verb} {rest}").action != "cancel"
 
 

@@ -110,7 +110,7 @@ refuse sessions / stop at the first one / stop on first / halt on first run / al
 """)
 
 
-def test_what_a_program_is_to_allow_or_to_stop_at_is_work() -> None:
+def test_work_about_allowing_and_stopping_is_work() -> None:
     assert {request: routed(request).action for request in JOBS_LIKE_ORDERS} == dict.fromkeys(JOBS_LIKE_ORDERS, "run")
     asked = {request: routed(request, asking=True).action for request in JOBS_LIKE_ORDERS}
     assert set(asked.values()) <= {"run", "choose"}, asked

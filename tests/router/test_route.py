@@ -116,7 +116,7 @@ def test_an_alias_that_is_nearly_right_is_an_error_with_what_was_meant() -> None
     assert "Did you mean fix-login-test?" in found.error
 
 
-def test_what_looks_like_an_alias_and_is_none_is_work() -> None:
+def test_a_word_that_only_looks_like_an_alias_is_work() -> None:
     found = routed("stop auto-save", *SHELF)
     assert (found.action, found.instruction, found.mode, found.error) == ("run", "stop auto-save", "local", None)
 

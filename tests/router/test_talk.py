@@ -281,7 +281,7 @@ def test_an_approval_in_disguise_starts_no_work() -> None:
 
 
 @given(st.sampled_from(APPROVALS), st.text(min_size=1, max_size=8), st.integers(0, 100))
-def test_whatever_is_put_into_an_approval_makes_it_another_one_or_none(approval: str, more: str, place: int) -> None:
+def test_any_insertion_into_an_approval_makes_it_another_one_or_none(approval: str, more: str, place: int) -> None:
     at = place % (len(approval) + 1)
     changed = approval[:at] + more + approval[at:]
     if answer_of(routed(changed, asking=True)) == "approve":

@@ -184,9 +184,7 @@ async def test_a_run_is_left_out_while_the_one_before_still_works_unless_both_ar
     )
 
 
-async def test_what_is_paused_or_has_begun_while_the_clock_is_looked_at_is_not_begun_again(
-    house: House, tmp_path: Path
-) -> None:
+async def test_a_schedule_paused_or_started_during_a_tick_is_not_started_again(house: House, tmp_path: Path) -> None:
     due = await house.schedules.add("due", every="1h", cwd=tmp_path)
     paused = await house.schedules.add("paused", every="1h", cwd=tmp_path)
     assert due.next_at is not None
@@ -206,7 +204,7 @@ async def test_what_is_paused_or_has_begun_while_the_clock_is_looked_at_is_not_b
     assert [task.instruction for task in await house.tasks()] == ["due", "due"]
 
 
-async def test_what_is_paused_begins_nothing_and_continues_with_its_next_time(house: House, tmp_path: Path) -> None:
+async def test_a_paused_schedule_starts_nothing_and_continues_with_its_next_time(house: House, tmp_path: Path) -> None:
     added = await house.schedules.add("work", every="1h", cwd=tmp_path)
     assert (await house.schedules.pause(added.id)).next_at is None
     house.clock.move(house.clock.now + timedelta(hours=3))
@@ -224,7 +222,7 @@ async def test_one_can_be_run_at_once_and_keeps_its_times(house: House, tmp_path
     assert (await house.schedules.get(added.id)).next_at == added.next_at
 
 
-async def test_one_that_is_due_once_is_over_after_that_and_can_be_removed(house: House, tmp_path: Path) -> None:
+async def test_a_schedule_that_is_due_once_ends_after_its_run_and_can_be_removed(house: House, tmp_path: Path) -> None:
     added = await house.schedules.add("work", at="in 10 minutes", cwd=tmp_path)
     assert added.next_at is not None
     house.clock.move(added.next_at + timedelta(hours=1))
@@ -277,9 +275,7 @@ async def test_questions_of_runs_wait_until_they_are_answered(house: House, tmp_
     assert added.policy["approvalTimeout"] is None
 
 
-async def test_what_was_due_and_what_was_entered_is_found_by_the_next_hub_and_run_once(
-    state_dir: Path, tmp_path: Path
-) -> None:
+async def test_the_next_hub_runs_due_and_queued_schedules_once(state_dir: Path, tmp_path: Path) -> None:
     clock = Clock()
     async with opened(state_dir, clock) as house:
         due = await house.schedules.add("due", every="1h", cwd=tmp_path)

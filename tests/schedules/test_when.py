@@ -53,7 +53,7 @@ def times(when: When, after: datetime, number: int) -> list[str]:
         ({"cron": "  0 7  * * MON "}, "Mon 23 Nov 07:00 +0100"),
     ],
 )
-def test_what_people_say_of_when(said: dict[str, Any], due: str) -> None:
+def test_common_words_for_times_are_understood(said: dict[str, Any], due: str) -> None:
     when = parse_when(MONDAY, timezone=BERLIN, **said)
     assert times(when, MONDAY, 1) == [due]
     assert unpack(json.loads(json.dumps(pack(when))), When) == when
@@ -86,7 +86,7 @@ def test_what_people_say_of_when(said: dict[str, Any], due: str) -> None:
         ({"at": "noon", "timezone": "Mars/Olympus"}, "no time zone"),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_what_would(said: dict[str, Any], named: str) -> None:
+def test_invalid_times_are_refused_with_examples_of_valid_ones(said: dict[str, Any], named: str) -> None:
     with pytest.raises(InvalidInput, match=named):
         parse_when(MONDAY, **{"timezone": BERLIN, **said})
 

@@ -286,7 +286,7 @@ async def test_a_directory_that_became_a_link_is_looked_at_again_before_each_tur
 
 
 @pytest.mark.anyio
-async def test_what_is_refused_is_not_in_the_way_of_the_next_message(
+async def test_a_refused_message_does_not_block_the_next_one(
     narrow: Settings, codex_home: CodexHome, git_repo: Path, outside: Path, made: Path
 ) -> None:
     async with HelmsmanService(narrow, env=codex_home.env) as helm:
@@ -316,7 +316,7 @@ async def test_temporary_directories_are_writable_where_they_are_allowed(
 
 @pytest.mark.matrix
 @pytest.mark.anyio
-async def test_what_a_person_made_with_full_access_continues_inside(
+async def test_a_session_started_with_full_access_continues_inside_the_roots(
     codex_binary: Path, narrow: Settings, codex_home: CodexHome, git_repo: Path, outside: Path, made: Path
 ) -> None:
     command = [str(codex_binary), "exec", "--json", "--sandbox=workspace-write", f"--add-dir={outside}", "touch"]
@@ -349,7 +349,7 @@ def detached(settings: Settings, detached_engines: Path) -> Settings:
 
 @pytest.mark.matrix
 @pytest.mark.anyio
-async def test_what_another_client_opened_wider_in_the_same_engine_continues_inside(
+async def test_a_session_that_another_client_opened_wider_continues_inside(
     detached: Settings, narrow: Settings, codex_home: CodexHome, git_repo: Path, outside: Path, made: Path
 ) -> None:
     """Codex (0.105 and newer) keeps the roots of a loaded thread, and ignores those of a client that resumes it."""

@@ -159,7 +159,7 @@ def test_a_patch_that_names_no_file_or_asks_for_a_root_outside_is_beyond_the_roo
 # --- the comparison itself -------------------------------------------------------------------------------------------
 
 
-def test_what_is_not_fully_known_counts_as_outside(tmp_path: Path) -> None:
+def test_unknown_permissions_count_as_outside(tmp_path: Path) -> None:
     held = Confinement((tmp_path.resolve(),))
     inside: dict[str, Any] = {"type": "workspaceWrite", "excludeSlashTmp": True, "excludeTmpdirEnvVar": True}
     known = Policy(directory=str(tmp_path), sandbox={**inside, "writableRoots": [str(tmp_path / "a")]})

@@ -142,7 +142,7 @@ async def test_a_path_for_commands_in_the_users_configuration_shows_nothing(
         assert (git_repo / "path.txt").read_text(encoding="utf-8").endswith(f":{path}")
 
 
-async def test_what_is_approved_still_leaves_the_sandbox(
+async def test_an_approved_command_still_leaves_the_sandbox(
     machine: Machine, model: ScriptedModel, git_repo: Path
 ) -> None:
     outside = machine.home / "outside"

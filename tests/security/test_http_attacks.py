@@ -384,7 +384,7 @@ async def test_no_spelling_of_a_path_gets_past_the_guard(helm: HelmsmanService) 
     st.text(st.sampled_from("/.%20aAmMcCpPiI\\\n\r\t?#;~")).map(lambda tail: f"/{tail}"),
     st.sampled_from(["GET", "POST", "HEAD"]),
 )
-def test_what_is_open_to_strangers_is_named_one_by_one(path: str, method: str) -> None:
+def test_public_paths_are_listed_one_by_one(path: str, method: str) -> None:
     client = Guard(nobody, token=TOKEN, answers_to=HttpOptions().answers_to, logins=Logins(secure=False))
     scope = {"type": "http", "path": path, "method": method, "scheme": "http"}
     verdict = client.verdict(scope, Headers({"host": "127.0.0.1"}))

@@ -225,7 +225,7 @@ def test_the_name_of_a_repository_is_no_option_of_git(tmp_path: Path, name: str)
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("branch", ["--upload-pack=touch x", "--attempts=4", "-x", "a b"])
-async def test_what_is_said_to_the_cloud_stays_a_value(tmp_path: Path, branch: str) -> None:
+async def test_prompts_for_the_cloud_stay_values(tmp_path: Path, branch: str) -> None:
     program = tmp_path / "codex"
     program.write_text(f'#!/bin/sh\nprintf "%s\\0" "$@" > {tmp_path}/words\nexit 1\n', encoding="utf-8")
     program.chmod(0o755)

@@ -439,7 +439,7 @@ async def test_a_call_that_is_written_down_late_is_waited_for(
 
 
 @pytest.mark.matrix
-async def test_what_is_typed_into_a_terminal_outside_is_asked_about_each_time_and_deny_rules_see_it(
+async def test_input_to_a_terminal_outside_is_asked_about_each_time_and_deny_rules_see_it(
     helm: Helmsman, model: ScriptedModel, folder: Path, outside: Path, codex_version: VersionNumbers
 ) -> None:
     if codex_version < HAS_TERMINALS:

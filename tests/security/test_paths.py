@@ -136,7 +136,7 @@ async def test_a_session_that_was_left_elsewhere_is_not_gone_on_with(
 
 
 @pytest.mark.anyio
-async def test_what_was_kept_of_a_session_is_held_against_the_roots_of_today(
+async def test_stored_session_paths_are_checked_against_the_current_roots(
     settings: Settings, narrow: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, tmp_path: Path
 ) -> None:
     model.otherwise(say("ok"))

@@ -112,7 +112,7 @@ async def test_the_token_is_not_sent_to_a_program_that_took_the_port(asking: Ask
 
 @pytest.mark.anyio
 @needs_signals
-async def test_who_passes_everything_on_to_the_real_server_gains_nothing(
+async def test_a_relay_to_the_real_server_gains_nothing(
     asking: AskingForCode, codex_home: CodexHome, codex_binary: Path, git_repo: Path
 ) -> None:
     async with Serving.on(codex_home, codex_binary, git_repo).over_http() as real:

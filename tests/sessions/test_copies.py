@@ -63,7 +63,7 @@ def test_a_copy_and_the_events_after_it_are_the_original(before: list[Event], af
 
 
 @given(st.lists(EVENTS, max_size=20), st.lists(EVENTS, max_size=20), st.lists(EVENTS, max_size=20))
-def test_what_was_missed_is_made_up_for(before: list[Event], missed: list[Event], after: list[Event]) -> None:
+def test_missed_events_are_caught_up(before: list[Event], missed: list[Event], after: list[Event]) -> None:
     original, copy = new_session(), new_session()
     apply(original, before)
     catch_up(copy, sent(original))
@@ -79,7 +79,7 @@ def test_what_was_missed_is_made_up_for(before: list[Event], missed: list[Event]
 
 
 @pytest.mark.anyio
-async def test_who_joins_in_the_middle_of_a_message_is_given_what_there_is_of_it_once() -> None:
+async def test_a_reader_that_joins_during_a_message_gets_its_text_once() -> None:
     original, copy = new_session(), new_session()
     apply(original, [requested(), started(), delta("m", "one "), delta("m", "two ")])
     catch_up(copy, sent(original))

@@ -152,7 +152,7 @@ async def test_an_ended_reader_is_forgotten() -> None:
 
 
 @given(st.integers(1, 5), st.lists(st.integers(0, 12), max_size=12), st.integers(0, 15))
-def test_what_is_given_and_what_was_missed_add_up(size: int, numbers: list[int], cursor: int) -> None:
+def test_given_and_missed_events_add_up(size: int, numbers: list[int], cursor: int) -> None:
     feed = Feed(size)
     for number in numbers:
         feed.publish(note(str(number)))

@@ -191,7 +191,7 @@ def test_a_test_runner_is_believed_about_itself(output: str, done: int, total: i
         pytest.param("--- PASS: TestA (0.00s)\n--- SKIP: TestB (0.00s)\n", 1, 0, 1, id="go"),
     ],
 )
-def test_what_was_skipped_has_neither_passed_nor_failed(output: str, passed: int, failed: int, skipped: int) -> None:
+def test_skipped_tests_count_as_neither_passed_nor_failed(output: str, passed: int, failed: int, skipped: int) -> None:
     tally = read_tally(output)
     assert tally is not None
     assert (tally.passed, tally.failed, tally.skipped) == (passed, failed, skipped)
@@ -293,7 +293,7 @@ def test_progress_never_raises_and_never_exceeds_its_total(
     assert progress.eta_seconds is None or (progress.eta_seconds >= 0 and progress.total is not None)
 
 
-def test_what_is_done_now_is_the_newest_item_that_has_not_ended() -> None:
+def test_the_current_step_is_the_newest_unfinished_item() -> None:
     plan = _plan("completed", "in_progress", "pending")
     items: list[Item] = [plan, _command("ok", "completed", "1"), _command("…", "in_progress", "2")]
     progress = infer_progress(items)

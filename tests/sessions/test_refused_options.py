@@ -40,7 +40,7 @@ async def test_a_policy_that_was_refused_is_not_there_for_the_next_process(tmp_p
         assert (options.asks, options.trust_repository) == ("unless_harmless", False)
 
 
-async def test_what_comes_while_a_turn_runs_changes_nothing_of_it(tmp_path: Path) -> None:
+async def test_options_given_during_a_turn_do_not_change_it(tmp_path: Path) -> None:
     agent = PlayedAgent()
     async with HelmsmanService(unhurried(tmp_path), agents=[agent]) as helm:
         session = await helm.start("go", cwd=tmp_path, agent=agent.name, approval_policy="untrusted")
@@ -63,7 +63,7 @@ async def test_what_comes_while_a_turn_runs_changes_nothing_of_it(tmp_path: Path
         assert asked == ["unless_harmless", "unless_harmless", "never"]
 
 
-async def test_what_a_queued_message_asked_for_does_not_hold_where_it_failed_for_no_known_reason(
+async def test_options_of_a_queued_message_that_failed_do_not_hold(
     tmp_path: Path,
 ) -> None:
     agent = PlayedAgent()
@@ -130,7 +130,7 @@ async def test_a_turn_that_continues_in_the_engine_is_busy_and_not_failed(tmp_pa
         assert mine.error["code"] == "session_busy"
 
 
-async def test_what_a_plugged_in_engine_raises_is_its_own_failure_and_not_of_helmsman(tmp_path: Path) -> None:
+async def test_an_exception_of_a_plugged_in_engine_is_a_failure_of_that_engine(tmp_path: Path) -> None:
     agent = PlayedAgent()
     async with HelmsmanService(unhurried(tmp_path), agents=[agent]) as helm:
         session = await ended(helm, agent, tmp_path)

@@ -52,7 +52,7 @@ def test_a_loaded_session_is_as_it_was_and_continues_counting() -> None:
     assert after.feed.since(3).events == TURN[3:]
 
 
-def test_what_an_agent_repeats_of_the_running_turn_is_recognised_once_for_each_time_it_was_said() -> None:
+def test_repeated_events_of_the_running_turn_are_recognised_once_each() -> None:
     loaded = session()
     loaded.replay(TURN, len(TURN))
     for event in TURN[1:]:

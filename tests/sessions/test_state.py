@@ -326,7 +326,7 @@ def test_sub_agents_spend_for_their_session_each_call_once() -> None:
     assert (state.usage, state.sub_agents_usage) == (Usage(20), Usage(1))
 
 
-def test_what_a_turn_has_used_by_now_takes_the_place_of_what_was_said_of_it_before() -> None:
+def test_newer_usage_of_a_turn_replaces_earlier_usage() -> None:
     def so_far(tokens: int, cost: float | None = None) -> UsageReported:
         return UsageReported(session_id=S, turn=Usage(tokens, 0, 0, 0, cost))
 

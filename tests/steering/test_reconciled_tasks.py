@@ -96,7 +96,7 @@ async def test_a_living_owner_knows_best_and_nothing_else_is_asked(status: TaskS
 
 @pytest.mark.parametrize("turn", TURNS.values(), ids=TURNS)
 @pytest.mark.parametrize("status", ["completed", "failed", "canceled"])
-def test_what_has_ended_stays(status: TaskStatus, turn: RecordedTurn | None) -> None:
+def test_ended_tasks_stay(status: TaskStatus, turn: RecordedTurn | None) -> None:
     assert reconcile(task(status), turn, NOW, "Codex") is None
 
 
@@ -170,7 +170,7 @@ def test_a_codex_that_has_just_lost_its_parent_is_given_a_moment() -> None:
     assert conclusion(just_now, OPEN, NOW, engine_alive=False).status == "failed"
 
 
-def test_what_was_unknown_is_found_out_later() -> None:
+def test_the_outcome_of_an_unknown_task_is_found_out_later() -> None:
     unknown = task("unknown", note="Nobody knows.")
     assert conclusion(unknown, COMPLETED).status == "completed"
     assert conclusion(unknown, OPEN, engine_alive=True).status == "working"

@@ -172,7 +172,7 @@ def test_a_holder_that_never_finishes_opening_it_is_reported_too(
     assert registry.running() == ()
 
 
-def test_what_fails_half_way_is_not_there_at_all(path: Path) -> None:
+def test_a_failed_transaction_leaves_nothing(path: Path) -> None:
     file = SqliteDatabase(path)
 
     def work(connection: StoreConnection) -> None:
@@ -238,7 +238,7 @@ def test_a_hub_that_was_replaced_writes_nothing(path: Path) -> None:
         assert two.update(first.id, status="working") is not None
 
 
-def test_who_is_no_hub_is_not_kept_from_writing(path: Path) -> None:
+def test_processes_other_than_a_hub_may_write(path: Path) -> None:
     hub, other = Registry(path, fence=Fence(7, lambda newer: pytest.fail(f"refused by {newer}"))), Registry(path)
     with closing(hub), closing(other):
         task, _ = hub.add(draft())
@@ -246,7 +246,7 @@ def test_who_is_no_hub_is_not_kept_from_writing(path: Path) -> None:
         assert hub.update(task.id, status="completed") is not None
 
 
-def test_what_others_have_written_shows_and_what_we_have_does_not(registry: Registry, path: Path) -> None:
+def test_the_version_changes_only_with_writes_of_others(registry: Registry, path: Path) -> None:
     assert registry.database.version_of_others() is None, "it is not open yet"
     registry.add(draft())
     before = registry.database.version_of_others()

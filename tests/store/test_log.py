@@ -94,7 +94,7 @@ def test_only_the_newest_diff_of_a_session_is_kept_and_all_keep_their_numbers(da
     assert (kept, stored(database).cursor) == (["", "", "three"], 4)
 
 
-def test_what_this_version_does_not_know_is_kept(database: SqliteDatabase) -> None:
+def test_unknown_fields_of_later_versions_are_kept(database: SqliteDatabase) -> None:
     new = NewEvent(1, "mood_changed", '{"type": "mood_changed", "sessionId": "s-1", "mood": "good"}')
     database.write(lambda connection: append(connection, {"s-1": [new]}))
     (event,) = stored(database).events

@@ -55,7 +55,7 @@ def test_a_store_of_a_later_version_is_refused_and_left_as_it_is(path: Path, wit
         assert connection.execute("SELECT id FROM tasks").fetchall() == [(with_a_task,)]
 
 
-def test_who_has_it_open_continues_when_a_later_version_adds_a_column(registry: Registry) -> None:
+def test_an_open_store_continues_when_a_later_version_adds_a_column(registry: Registry) -> None:
     task, _ = registry.add(TaskDraft(instruction="x"))
     with closing(sqlite3.connect(registry.path)) as connection:
         connection.execute(LATER[-1][0])

@@ -130,7 +130,7 @@ def test_one_transaction_deletes_whole_sessions_and_not_too_many(
     assert registry.compact() == Compacted(124, 248)
 
 
-def test_what_is_to_be_written_does_not_fail_because_nothing_can_be_deleted(
+def test_a_write_does_not_fail_because_a_deletion_fails(
     registry: Registry, path: Path, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     put(registry, "old", clock)

@@ -81,7 +81,7 @@ def test_a_project_cannot_give_a_name_another_meaning() -> None:
         'cloud.environments.site = "a\\nb"',
     ],
 )
-def test_what_makes_no_sense_is_refused_with_the_file(text: str) -> None:
+def test_invalid_values_are_refused_with_the_file(text: str) -> None:
     with pytest.raises(InvalidSetting, match=r"/home/me/helmsman\.toml"):
         CloudSettings.load([own(text)])
 

@@ -82,7 +82,7 @@ def test_an_expiry_that_the_caller_chose_stays_unless_it_has_passed() -> None:
     assert changed(task(expires_at=past), {"status": "completed"}, LATER).expires_at == LATER + RETENTION
 
 
-def test_what_completes_an_ended_task_is_taken_and_what_belongs_to_a_running_one_is_not() -> None:
+def test_an_ended_task_takes_only_completing_fields() -> None:
     ended = changed(task(progress={"done": 3}), {"status": "completed"}, LATER)
     late: TaskChanges = {
         "usage": Usage(1, 0, 2, 0),
@@ -134,7 +134,7 @@ changes = st.fixed_dictionaries(
 
 
 @given(statuses, st.lists(changes, max_size=8))
-def test_whatever_comes_the_first_end_is_final(begin: TaskStatus, steps: list[TaskChanges]) -> None:
+def test_the_first_end_of_a_task_is_final(begin: TaskStatus, steps: list[TaskChanges]) -> None:
     now, current = BEGAN, task(begin)
     for step in steps:
         now += timedelta(seconds=1)

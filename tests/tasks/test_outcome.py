@@ -70,14 +70,14 @@ def test_a_test_run_that_was_broken_off_counts_nothing() -> None:
     assert outcome_of([broken]).tests is None
 
 
-def test_what_is_kept_comes_back_without_secrets() -> None:
+def test_a_stored_outcome_comes_back_without_secrets() -> None:
     secret = "sk-proj-" + "a1B2" * 12
     items = (*ITEMS, CommandExecution(id="8", command=f"curl -H 'Authorization: Bearer {secret}' x", exit_code=0))
     assert kept(to_keep(outcome_of(ITEMS))) == outcome_of(ITEMS)
     assert secret not in str(to_keep(outcome_of(items, f"+{secret}")))
 
 
-def test_what_makes_no_sense_counts_as_absent() -> None:
+def test_invalid_values_count_as_absent() -> None:
     for content in ({"files": [{"no": 1}]}, {"files": 3}, {"tests": {"passed": 1}}, {"commands": [None]}):
         assert kept(content) == TaskOutcome()
 

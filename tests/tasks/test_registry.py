@@ -207,7 +207,7 @@ def test_an_expired_result_is_dropped_and_its_row_kept_for_a_year(registry: Regi
     assert registry.get(running.id) == running, "what is running is kept"
 
 
-def test_what_has_expired_is_dropped_with_the_next_thing_that_is_written(path: Path, clock: Clock) -> None:
+def test_expired_rows_are_deleted_with_the_next_write(path: Path, clock: Clock) -> None:
     with closing(Registry(path, clock=clock)) as earlier:
         task = add(earlier)
         earlier.update(task.id, status="completed", result="Done.")

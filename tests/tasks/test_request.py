@@ -85,7 +85,7 @@ def test_it_is_removed_once_an_agent_may_have_received_it(
     assert (task.spec, task.is_waiting) == (None, False)
 
 
-def test_what_makes_no_sense_is_none(registry: Registry) -> None:
+def test_an_invalid_request_is_none(registry: Registry) -> None:
     made: list[dict[str, Any]] = [{}, {"text": 1}, {"directory": None, "agent": "x", "images": 3}]
     for number, nonsense in enumerate(made):
         task, _ = registry.add(TaskDraft(id=f"T-local-{number}", instruction="x", spec=nonsense))

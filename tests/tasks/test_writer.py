@@ -35,9 +35,7 @@ async def test_nothing_is_begun_that_could_not_be_written_down_however_much_else
     await writer.close()
 
 
-async def test_what_could_not_be_written_takes_nothing_from_what_was_said_meanwhile_nor_the_other_way_round(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_failed_writes_and_later_changes_are_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writer = TaskWriter(tmp_path, AgentRecords(Agents()), Fence(1, lambda _: None))
     task_id, draft = draft_task(requested("work", SessionOptions(agent="codex")), session_id=None, policy={})
     await writer.enter(draft)

@@ -145,7 +145,7 @@ async def test_tasks_are_listed_in_pages_and_by_environment(cloud: ScriptedCloud
     assert rest["cursor"] is None
 
 
-async def test_what_goes_wrong_is_said(cloud: ScriptedCloud, codex_cloud: RunCloud, home: CodexHome) -> None:
+async def test_failures_are_reported(cloud: ScriptedCloud, codex_cloud: RunCloud, home: CodexHome) -> None:
     assert "404" in (await codex_cloud("status", "task_e_unknown")).stderr
     assert "error sending request" in (await codex_cloud("list", reachable=False)).stderr
     cloud.rejects_login = True

@@ -190,6 +190,6 @@ def test_a_tool_of_the_client_is_called_by_its_name() -> None:
 
 
 @pytest.mark.parametrize("part", [plan("one"), run("ls"), call_tool("lab", "read"), call("lookup"), spawn_agent("x")])
-def test_what_is_not_on_offer_is_said_with_what_is(part: Any) -> None:
+def test_a_tool_that_is_not_offered_is_named_with_the_offered_ones(part: Any) -> None:
     with pytest.raises(NotOffered, match="offers only: view_image"):
         offering(function("view_image")).item(part, "c")

@@ -91,7 +91,7 @@ def test_the_newest_version_is_asked_for(tmp_path: Path) -> None:
     assert done.stdout.startswith("0.2.0\t")
 
 
-def test_what_cannot_be_had_is_said_and_the_rest_is_fetched(tmp_path: Path) -> None:
+def test_missing_versions_are_reported_and_the_rest_is_fetched(tmp_path: Path) -> None:
     packages = {"@openai/codex@0.1.0": ALL_PLATFORMS, "@openai/codex@0.3.0": ["README.md"]}
 
     done = fetch(tmp_path, "9.9.9", "0.3.0", "0.1.0", packages=packages)

@@ -34,7 +34,7 @@ def test_settings_are_merged_into_the_configuration(tmp_path: Path) -> None:
     assert home.config == {"model": "n", "features": {"goals": False, "apps": True}}
 
 
-def test_what_codex_wrote_into_the_configuration_is_kept(tmp_path: Path) -> None:
+def test_changes_by_codex_to_the_configuration_are_kept(tmp_path: Path) -> None:
     home = CodexHome(tmp_path)
     home.config_path.write_text('[projects."/src/my repo"]\ntrust_level = "trusted"\n', encoding="utf-8")
     home.configure(model="m")

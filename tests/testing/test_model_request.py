@@ -35,7 +35,7 @@ def output(value: Any) -> Json:
         "<skill>\n<name>x</name></skill>",
     ],
 )
-def test_what_codex_writes_in_the_name_of_the_user_is_not_a_prompt(context: str) -> None:
+def test_user_messages_written_by_codex_are_no_prompts(context: str) -> None:
     assert request(user(context), user("Fix it"), user(context)).user_texts == ("Fix it",)
 
 

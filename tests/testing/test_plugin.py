@@ -20,7 +20,7 @@ def outcome(pytester: pytest.Pytester, test: str, *options: str) -> pytest.RunRe
     return pytester.runpytest_subprocess(*OPTIONS, *options, timeout=60)
 
 
-def test_what_is_left_behind_and_what_is_wrong_in_a_script_fails(pytester: pytest.Pytester) -> None:
+def test_leaks_and_script_problems_fail_a_test(pytester: pytest.Pytester) -> None:
     result = outcome(
         pytester,
         """

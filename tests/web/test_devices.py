@@ -108,7 +108,7 @@ async def test_a_signature_is_good_once_and_for_its_own_key(app: ASGIApp, logins
     assert (await device.http.post("/api/login/device", json=signed)).status_code == 401
 
 
-async def test_who_has_taken_the_port_cannot_log_in_elsewhere_with_what_a_page_signs(
+async def test_a_program_that_took_the_port_cannot_log_in_elsewhere_with_a_signature(
     app: ASGIApp, restarted: ASGIApp, logins: Logins
 ) -> None:
     """It passes on the challenge of a server at another port, and sends whatever Host it likes."""

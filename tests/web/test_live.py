@@ -72,7 +72,7 @@ async def listening(server: str, token: str, last_id: str | None = None) -> Asyn
         yield Stream(response)
 
 
-async def test_what_happens_in_a_session_is_reported(
+async def test_events_of_a_session_are_reported(
     server: str, token: str, helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("touch", run("touch made.txt", escalate="please"), say("done"))
@@ -195,7 +195,7 @@ async def test_too_many_readers_are_refused(server: str, token: str, monkeypatch
             assert (refused.status_code, refused.json()["code"]) == (503, "too_many_streams")
 
 
-async def test_what_another_client_began_is_reported_and_its_question_can_be_answered_here(
+async def test_a_session_of_another_client_is_reported_and_can_be_answered(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("touch", run("touch made.txt", escalate="please"), say("done"))

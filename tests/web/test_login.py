@@ -187,7 +187,9 @@ async def test_one_logs_out_again(anybody: httpx2.AsyncClient, logins: Logins) -
     assert (cross_site.status_code, cross_site.json()["code"]) == (403, "cross_site")
 
 
-async def test_who_is_in_can_let_another_device_in(browser: Browser, anybody: httpx2.AsyncClient, app: ASGIApp) -> None:
+async def test_a_logged_in_device_can_admit_another(
+    browser: Browser, anybody: httpx2.AsyncClient, app: ASGIApp
+) -> None:
     made = await browser.post("/api/codes")
     assert made["path"] == f"/#login={made['code']}"
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://localhost:9000") as phone:

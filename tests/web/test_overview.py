@@ -127,7 +127,7 @@ async def test_engines_are_shown_with_what_runs_in_them(
             await helm.interrupt(session.id)
 
 
-async def test_what_makes_no_sense_is_said(browser: Browser, folder: Path) -> None:
+async def test_invalid_input_is_reported(browser: Browser, folder: Path) -> None:
     requests: list[tuple[str, dict[str, Any]]] = [
         ("/api/sessions", {"limit": "many"}),
         ("/api/sessions", {"limit": "0"}),

@@ -53,7 +53,7 @@ async def test_files_come_with_their_types_and_a_strict_policy(
     assert "frame-ancestors 'none'" in policy
 
 
-async def test_what_the_browser_has_already_is_not_sent_again(anybody: httpx2.AsyncClient, root: Path) -> None:
+async def test_files_in_the_browser_cache_are_not_sent_again(anybody: httpx2.AsyncClient, root: Path) -> None:
     first = await anybody.get("/app.js")
     assert first.headers["cache-control"] == "no-cache"
     tag = first.headers["etag"]

@@ -39,9 +39,7 @@ __all__ = ["fake", "options"]  # fixtures
         ("[agents.mine]\ncommand = ['mine']\nwritable = ['x']", r"agents\.mine\.writable in .* must be a list of dir"),
     ],
 )
-def test_what_makes_no_sense_of_an_agent_of_ones_own_is_named_with_its_file(
-    text: str, said: str, tmp_path: Path
-) -> None:
+def test_invalid_definitions_of_an_agent_are_named_with_their_file(text: str, said: str, tmp_path: Path) -> None:
     file = tmp_path / "helmsman.toml"
     file.write_text(text, encoding="utf-8")
     env = {**os.environ, "HELMSMAN_STATE_DIR": str(tmp_path / "state")}
@@ -63,7 +61,7 @@ _QUESTIONS = {
 }
 
 
-async def test_what_is_asked_in_words_is_answered_in_words(
+async def test_a_question_in_words_is_answered_in_words(
     fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path
 ) -> None:
     fake.on("paint", asks("other", "ask", _meta=_QUESTIONS, allowed=[says("I see")]))
@@ -97,7 +95,7 @@ async def test_words_are_no_way_around_a_question_about_a_command(
         assert (await session.end()).outcome == "interrupted"
 
 
-async def test_what_is_asked_in_words_stays_so_whatever_else_is_said_of_the_call(
+async def test_a_question_in_words_stays_one_whatever_the_call_says(
     fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path
 ) -> None:
     more = [{"toolCallId": "call-ask", "status": "in_progress", "_meta": {"toolName": "ask"}}]

@@ -180,7 +180,7 @@ async def test_the_reason_of_a_refusal_is_the_next_thing_the_model_reads(
         ({"writes": "anything", "asks": "never"}, "yes"),
     ],
 )
-async def test_who_may_not_be_asked_is_not(
+async def test_a_policy_that_never_asks_answers_by_itself(
     fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path, policy: dict[str, Any], answer: str
 ) -> None:
     fake.on("run", asks("execute", "rm x"))
@@ -319,7 +319,7 @@ async def test_a_process_that_dies_takes_its_own_session_with_it(
 # --- requests of a turn ----------------------------------------------------------------------------------------------
 
 
-async def test_what_an_agent_says_becomes_items_whatever_comes_first(
+async def test_messages_of_an_agent_become_items_in_any_order(
     fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path
 ) -> None:
     call = {"sessionUpdate": "tool_call", "toolCallId": "c1", "kind": "execute", "title": "ls", "status": "pending"}
@@ -439,7 +439,7 @@ async def _until(found: Callable[[], bool]) -> None:
             await anyio.sleep(0.02)
 
 
-async def test_one_that_is_set_up_for_a_message_is_not_ended_for_having_been_idle(
+async def test_a_process_prepared_for_a_message_is_not_ended_as_idle(
     fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path
 ) -> None:
     fake.on("hello", says("Hi"))

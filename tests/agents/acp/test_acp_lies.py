@@ -253,7 +253,7 @@ def options_said(*said: tuple[str, object]) -> list[dict[str, object]]:
 @pytest.mark.anyio
 @pytest.mark.parametrize("before", [WILD, ALL], ids=["mode", "option"])
 @pytest.mark.parametrize("method", ["session/new", "session/load", "session/set_mode"])
-async def test_what_it_says_of_its_mode_before_that_is_set_does_not_stop_it(
+async def test_a_mode_report_before_the_mode_is_set_does_not_stop_the_agent(
     fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path, method: str, before: dict[str, Any]
 ) -> None:
     fake.has_options("allow_all")
@@ -308,7 +308,7 @@ LIES: dict[str, Callable[[FakeAcpAgent], None]] = {
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
-async def test_one_that_leaves_the_mode_in_which_it_asks_while_it_is_set_up_is_stopped_and_gets_no_prompt(
+async def test_an_agent_that_leaves_its_asking_mode_during_setup_is_stopped_without_a_prompt(
     fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path, lie: Callable[[FakeAcpAgent], None]
 ) -> None:
     fake.has_options("allow_all")

@@ -204,7 +204,7 @@ def test_approvals_that_a_command_wrote_into_its_database_are_removed_before_the
         profile.session_place(ID, env, enforced=True)
 
 
-def test_what_makes_no_sense_is_left_out(tmp_path: Path) -> None:
+def test_invalid_records_are_left_out(tmp_path: Path) -> None:
     _lines(tmp_path / ".qwen" / "projects" / "x" / "chats" / "a.jsonl", ["text", 3, {"type": "user", "message": 7}])
     _lines(tmp_path / ".gemini" / "tmp" / "x" / "chats" / "session-1-a.jsonl", [[], {"sessionId": 5}])
     _lines(tmp_path / ".copilot" / "session-state" / "a" / "workspace.yaml", ["id"])
@@ -214,7 +214,7 @@ def test_what_makes_no_sense_is_left_out(tmp_path: Path) -> None:
     assert [len(list(reader.sessions())) for reader in found if reader is not None] == [0, 0, 1, 0]
 
 
-def test_what_is_nested_too_deeply_to_be_read_is_left_out(tmp_path: Path) -> None:
+def test_records_nested_too_deeply_are_left_out(tmp_path: Path) -> None:
     deep = "[" * 10_000 + "]" * 10_000
     for write in (opencode, qwen):
         write(tmp_path)
@@ -246,7 +246,7 @@ def _lines(path: Path, lines: list[Any]) -> None:
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-def test_what_gemini_has_spent_is_counted_on_from_where_its_files_ended(tmp_path: Path) -> None:
+def test_usage_of_gemini_is_counted_on_from_the_end_of_its_files(tmp_path: Path) -> None:
     gemini(tmp_path)
     reader = GeminiReader(tmp_path / ".gemini" / "tmp")
     assert reader.spent(ID) == CALL + CALL

@@ -108,7 +108,7 @@ async def adopted(engine: ProcessEngine, place: Place, session_id: str) -> tuple
     return Followed(engine, session_id), opened.turn_id
 
 
-async def test_all_who_look_for_what_a_hub_has_left_at_the_same_time_have_one_engine_with_all_of_it(
+async def test_concurrent_recoveries_share_one_engine_with_all_sessions(
     place: Place,
 ) -> None:
     place.fake.on("run", asks("execute", "rm x", rawInput={"command": "rm x"}))

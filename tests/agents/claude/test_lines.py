@@ -88,7 +88,7 @@ def test_each_tool_becomes_the_item_that_people_know() -> None:
     assert (type(plan), plan.text, plan.status) == (ProposedPlan, "1. dig", "completed")
 
 
-def test_what_a_tool_of_a_server_gave_is_a_result_or_an_error() -> None:
+def test_output_of_an_mcp_tool_is_a_result_or_an_error() -> None:
     good = item_after(calls("mcp__notes__search", text="x"), gives("two notes"))
     assert (type(good), good.server, good.tool, good.result, good.error) == (
         McpToolCall,
@@ -150,7 +150,7 @@ def test_names_summaries_and_attempts_are_reported() -> None:
     assert notices[0].message == "The model gave no answer; attempt 1 of 9 failed, the next is in 1.5 s."
 
 
-def test_what_is_open_when_the_turn_ends_has_failed() -> None:
+def test_items_open_at_the_end_of_a_turn_have_failed() -> None:
     reading = reader()
     list(reading.read(calls("Bash", command="sleep 9")))
     (ended,) = reading.close()
@@ -208,7 +208,7 @@ def test_a_tool_that_is_unknown_is_asked_about_with_all_that_it_was_given() -> N
     }
 
 
-def test_what_a_file_held_is_shown_as_known_only_where_it_is(tmp_path: Path) -> None:
+def test_earlier_content_of_a_file_is_shown_as_known_only_where_it_is(tmp_path: Path) -> None:
     file, binary = tmp_path / "a.txt", tmp_path / "b"
     file.write_text("one\ntwo\n", encoding="utf-8")
     binary.write_bytes(b"\xff\xfe\x00")

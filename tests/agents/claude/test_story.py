@@ -96,7 +96,7 @@ async def ended(session: Session) -> None:
     assert await session.wait(until="end", timeout=SECONDS)
 
 
-async def test_what_it_asks_is_asked_and_the_answer_is_all_it_gets(place: Place, model: ScriptedModel) -> None:
+async def test_a_question_of_the_agent_is_asked_and_it_gets_only_the_answer(place: Place, model: ScriptedModel) -> None:
     (place.repo / "a.txt").write_text("hello\n", encoding="utf-8")
     read = call("Read", {"file_path": str(place.repo / "a.txt")})
     model.on("change", read, patch(update("a.txt", "hello", "bye")), patch(add("new.txt", "x\ny\n")), say("changed"))

@@ -183,7 +183,7 @@ async def test_a_trusted_repository_is_heeded_and_the_users_servers_always(place
 
 
 @pytest.mark.long
-async def test_what_a_person_has_open_is_left_alone(place: Place, model: ScriptedModel) -> None:
+async def test_a_session_that_a_person_has_open_is_left_alone(place: Place, model: ScriptedModel) -> None:
     model.on("hello", always(say("hello to you")))
     session_id = str(uuid.uuid4())
     async with opened(place) as helm:

@@ -231,7 +231,7 @@ async def test_with_allowed_roots_the_sandbox_is_required(place: Place, model: S
 @pytest.mark.anyio
 @pytest.mark.rare
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-8", "utf-8-sig", "crlf"])
-async def test_what_is_shown_of_an_edit_is_what_it_does(place: Place, model: ScriptedModel, encoding: str) -> None:
+async def test_the_shown_edit_is_the_one_that_is_made(place: Place, model: ScriptedModel, encoding: str) -> None:
     before = "one\ntwo one\none\nthree\none\n"
     file, end = place.repo / "wide.txt", "\r\n" if encoding == "crlf" else "\n"
     used = "utf-8" if encoding == "crlf" else encoding

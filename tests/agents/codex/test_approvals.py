@@ -52,7 +52,7 @@ def test_a_command_shows_what_it_is_where_and_why() -> None:
     assert question.prompts[0].options == ("approve", "approve_session", "deny", "abort")
 
 
-def test_what_codex_says_of_a_command_besides_is_no_part_of_the_question() -> None:
+def test_remarks_of_codex_are_no_part_of_the_question() -> None:
     told: dict[str, Any] = {"commandActions": [{"type": "read", "command": "cat a"}], "environmentId": "lab"}
     question = ask(request(questions.COMMAND, command="cat a", proposedExecpolicyAmendment=["cat"], **told))
     assert question.details == {"command": "cat a", "sandbox": "outside"}
@@ -231,9 +231,7 @@ KEYS = st.sampled_from(
 
 
 @given(st.sampled_from(METHODS), st.dictionaries(KEYS, JSON))
-def test_whatever_a_request_holds_it_becomes_a_question_that_can_be_refused(
-    method: str, params: dict[str, Any]
-) -> None:
+def test_any_request_becomes_a_question_that_can_be_refused(method: str, params: dict[str, Any]) -> None:
     odd = IncomingRequest(0, method, params)
     question = read_question(odd, "T1", RequestContext())
     assert question is not None

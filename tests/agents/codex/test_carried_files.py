@@ -89,7 +89,7 @@ def test_a_session_that_parted_from_another_takes_along_what_it_needs_of_that(tm
         assert elsewhere.files(ID) == []
 
 
-def test_what_had_gone_another_way_here_is_kept_aside(tmp_path: Path) -> None:
+def test_a_diverged_file_is_kept_aside(tmp_path: Path) -> None:
     write(tmp_path, ID, first_line(ID) + '{"there": 1}\n')
     parts = all_of(CodexTranscripts(tmp_path, NEW))
     home = tmp_path / "here"
@@ -107,7 +107,7 @@ def test_what_had_gone_another_way_here_is_kept_aside(tmp_path: Path) -> None:
     assert '"there"' in path.read_text(encoding="utf-8")
 
 
-def test_what_lacks_a_piece_or_is_anothers_is_not_placed(tmp_path: Path) -> None:
+def test_incomplete_and_foreign_files_are_not_placed(tmp_path: Path) -> None:
     there = CodexTranscripts(tmp_path, NEW)
     gap = TranscriptPart(name_of(ID), 100, b"{}\n")
     wrong = TranscriptPart(name_of(ID), 0, first_line(PARENT).encode())

@@ -163,7 +163,7 @@ async def test_a_state_that_is_new_is_unknown_and_named(tmp_path: Path) -> None:
     assert "PAUSED" in (status.note or "")
 
 
-async def test_what_codex_cannot_take_is_refused_before_anything_is_run(tmp_path: Path) -> None:
+async def test_requests_that_codex_cannot_take_are_refused_before_a_run(tmp_path: Path) -> None:
     client = CloudClient(stand_in(tmp_path, f"touch {shlex.quote(str(tmp_path / 'ran'))}"), tmp_path)
 
     with pytest.raises(InvalidInput, match="1 to 4"):

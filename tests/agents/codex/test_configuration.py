@@ -107,9 +107,7 @@ async def test_a_directory_that_becomes_a_repository_is_looked_at_again(home: Pa
     ],
     ids=["a managed machine", "a file nobody watches", "something unknown"],
 )
-async def test_what_does_not_come_from_known_files_alone_is_never_remembered(
-    home: Path, work: Path, layer: ConfigLayer
-) -> None:
+async def test_settings_from_unknown_files_are_never_remembered(home: Path, work: Path, layer: ConfigLayer) -> None:
     known = configuration(Codex(user_layer(home), layer), home)
     assert [await asked(known, work), await asked(known, work)] == [1, 2]
 
@@ -119,7 +117,7 @@ async def test_an_answer_without_sources_is_never_remembered(home: Path, work: P
     assert [await asked(known, work), await asked(known, work)] == [1, 2]
 
 
-async def test_what_another_machine_says_is_never_remembered(home: Path, work: Path) -> None:
+async def test_the_configuration_of_another_machine_is_never_remembered(home: Path, work: Path) -> None:
     codex = Codex(user_layer(home))
     codex.is_elsewhere = True
     known = configuration(codex, home)

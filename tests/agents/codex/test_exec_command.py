@@ -68,7 +68,7 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
-def test_what_the_caller_leaves_out_is_not_sent(place: Place) -> None:
+def test_options_left_out_by_the_caller_are_not_sent(place: Place) -> None:
     assert place.arguments() == ("exec", "--json", f"--cd={place.repo}", "-")
 
 
@@ -182,7 +182,7 @@ def test_nothing_is_said_to_a_codex_that_never_trusts_by_itself(place: Place) ->
 
 
 @pytest.mark.parametrize("level", ["trusted", "untrusted"])
-def test_what_the_user_decided_stands(place: Place, level: str) -> None:
+def test_the_decision_of_the_user_stands(place: Place, level: str) -> None:
     (place.home / "config.toml").write_text(f'[projects."{place.repo}"]\ntrust_level = "{level}"\n', encoding="utf-8")
     assert trust_of(place, writes="workspace") == {}
 

@@ -274,7 +274,7 @@ time.sleep(600)
 """
 
 
-async def test_who_ignores_an_interrupt_is_killed_and_so_are_its_commands(
+async def test_an_agent_that_ignores_an_interrupt_is_killed_with_its_commands(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "INTERRUPTED_GRACE", 0.2)

@@ -40,7 +40,7 @@ def test_only_the_newest_turn_is_delivered() -> None:
     assert reader.release() == ["turn/started", "item/started"]
 
 
-def test_what_a_turn_says_before_it_is_announced_is_delivered() -> None:
+def test_messages_before_the_start_of_a_turn_are_delivered() -> None:
     reader = Reader()
     reader.read("turn/started", turn={"id": "U"})
     reader.read("item/started", turnId="V")

@@ -107,7 +107,7 @@ async def test_answers_reach_their_own_request_in_any_order() -> None:
         assert results == {"a": "a", "b": "b"}
 
 
-async def test_who_resumes_a_conversation_is_not_answered_for_others() -> None:
+async def test_resuming_a_conversation_does_not_answer_for_others() -> None:
     async with connected(Resumed(epoch=3, requests=7, answer={})) as (peer, wire, _):
 
         async def answer() -> None:
@@ -207,7 +207,7 @@ async def test_a_message_that_is_too_long_ends_the_conversation_with_that_reason
     ],
     ids=lambda text: text[:20],
 )
-async def test_whatever_is_no_message_is_skipped(garbage: str) -> None:
+async def test_lines_that_are_no_messages_are_skipped(garbage: str) -> None:
     async with connected() as (peer, wire, _):
         wire.say(garbage)
         assert await answered(peer, wire) == "pong"

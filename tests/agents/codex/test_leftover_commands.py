@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason=
 SESSION = "0199a0f2-7c11-7d20-9f0a-3b2d5c8e1f00"
 
 
-def test_what_a_command_starts_while_it_is_being_ended_ends_too(tmp_path: Path) -> None:
+def test_processes_started_while_a_command_is_ended_end_too(tmp_path: Path) -> None:
     busy = "for each in $(seq 500); do sleep 600 & done; wait"
     env = {**os.environ, "CODEX_THREAD_ID": SESSION}
     with subprocess.Popen(["sh", "-c", busy], env=env, cwd=tmp_path, start_new_session=True):

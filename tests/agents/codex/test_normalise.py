@@ -177,7 +177,7 @@ def test_an_error_line_of_exec_is_a_notice(message: str, kind: str) -> None:
         ("mcpServer/startupStatus/updated", {"name": "lab", "status": "failed", "error": "no such file"}, None),
     ],
 )
-def test_what_a_person_should_know_is_a_warning(method: str, params: dict[str, Any], message: str | None) -> None:
+def test_notices_for_a_person_are_warnings(method: str, params: dict[str, Any], message: str | None) -> None:
     event = from_app_server(method, params)
     assert isinstance(event, Notice)
     assert event.kind == "warning"
@@ -210,7 +210,7 @@ def test_an_mcp_server_that_did_not_start_is_named_with_its_error() -> None:
         "item/fileChange/outputDelta",
     ],
 )
-def test_what_says_nothing_new_is_no_event(method: str) -> None:
+def test_messages_without_news_are_no_events(method: str) -> None:
     assert (
         from_app_server(method, {**WHERE, "msg": {"type": "agent_message_delta", "delta": "x"}, "delta": "x"}) is None
     )

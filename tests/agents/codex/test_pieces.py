@@ -30,7 +30,7 @@ def test_pieces_of_other_items_and_kinds_stay_apart() -> None:
     assert join_pieces(messages) == messages
 
 
-def test_what_happens_between_two_pieces_keeps_them_apart() -> None:
+def test_events_between_two_pieces_keep_them_apart() -> None:
     messages = [piece("a"), other(), piece("b")]
     assert join_pieces(messages) == messages
 

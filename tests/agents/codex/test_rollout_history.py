@@ -51,7 +51,7 @@ async def test_a_fork_of_a_session_that_was_taken_back_has_all_that_it_continues
         assert len(read) == turns
 
 
-def test_what_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
+def test_unreadable_lines_are_skipped(tmp_path: Path) -> None:
     file = tmp_path / "rollout.jsonl"
     lines = (
         {"type": "session_meta", "payload": {"history_base": {"thread_id": "gone", "end_byte_offset": 9}}},

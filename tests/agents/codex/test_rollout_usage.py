@@ -106,7 +106,7 @@ def test_a_turn_has_the_model_it_ran_on_else_that_of_the_turn_before() -> None:
     assert [turn.model for turn in spending.turns] == ["gpt-5.5", "gpt-5.5", "gpt-5.4"]
 
 
-def test_what_a_tool_printed_is_not_taken_for_a_count() -> None:
+def test_output_of_a_tool_is_not_taken_for_a_token_count() -> None:
     fake = {"type": "response_item", "payload": {"type": "function_call_output", "output": json.dumps(count(9999))}}
     nested = {"type": "response_item", "payload": {"type": "mcp_result", "result": count(9999)}}
     assert [turn.input_tokens for turn in read(begin("t1"), count(5), fake, nested).turns] == [5]

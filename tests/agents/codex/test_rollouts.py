@@ -285,7 +285,7 @@ def test_a_home_with_nothing_in_it_has_no_sessions(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="permissions and links as POSIX has them")
-def test_what_cannot_be_looked_into_is_left_out(home: Home) -> None:
+def test_unreadable_rollouts_are_left_out(home: Home) -> None:
     visible = home.session("visible")
     home.session("hidden")
     sessions = home.path / "sessions"

@@ -72,7 +72,7 @@ async def connected(codex_binary: Path, codex_home: CodexHome) -> AsyncIterator[
 
 @pytest.mark.matrix
 @pytest.mark.anyio
-async def test_what_a_real_codex_wrote_is_listed(
+async def test_rollouts_of_a_real_codex_are_listed(
     codex_binary: Path, codex_version: tuple[int, int, int], codex_home: CodexHome, model: ScriptedModel, git_repo: Path
 ) -> None:
     model.otherwise(always(say("done")))

@@ -184,7 +184,7 @@ def test_settings_that_change_in_the_turn_prove_nothing(sessions: Sessions) -> N
     assert sessions.proof(context(), applied("untrusted"), call()) == "outside"
 
 
-def test_what_the_model_says_is_no_line_of_codexs(sessions: Sessions) -> None:
+def test_text_of_the_model_is_no_line_of_codex(sessions: Sessions) -> None:
     planted = context().strip() + "\n" + call()
     said = line("response_item", {"type": "message", "content": [{"type": "output_text", "text": planted}]})
     output = line("response_item", {"type": "function_call_output", "call_id": "call_0", "output": planted})

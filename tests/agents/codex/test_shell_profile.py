@@ -36,13 +36,13 @@ async def test_there_are_no_snapshots_unless_they_are_enabled(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("choice", "expected"), [("on", ON), ("off", OFF)])
-async def test_what_the_user_says_holds(
+async def test_the_setting_of_the_user_holds(
     tmp_path: Path, choice: Literal["on", "off"], expected: tuple[str, ...]
 ) -> None:
     assert await options(tmp_path, choice) == expected
 
 
-async def test_what_codex_itself_is_configured_to_do_is_left_alone(tmp_path: Path) -> None:
+async def test_the_configuration_of_codex_itself_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "codex-home").mkdir()
     config = tmp_path / "codex-home" / "config.toml"
     config.write_text("[features]\nshell_snapshot = true\n", encoding="utf-8")

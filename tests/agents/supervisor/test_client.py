@@ -163,7 +163,7 @@ async def test_an_owner_that_is_slow_to_read_does_not_end_what_the_next_one_has(
         assert record.is_running
 
 
-async def test_what_is_left_of_a_supervisor_that_was_killed_is_ended_by_its_owner(tmp_path: Path) -> None:
+async def test_the_owner_ends_the_processes_of_a_killed_supervisor(tmp_path: Path) -> None:
     async with kept(tmp_path) as record:
         async with attach(record, epoch=1, title="stand-in") as child:
             os.kill(record.supervisor.pid, signal.SIGKILL)

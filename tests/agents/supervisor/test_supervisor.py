@@ -482,7 +482,7 @@ def test_nothing_below_it_outlives_the_child(tmp_path: Path, how: str) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Only Linux tells what carries a mark.")
-def test_what_a_killed_supervisor_has_left_is_known(tmp_path: Path) -> None:
+def test_processes_of_a_killed_supervisor_are_known(tmp_path: Path) -> None:
     with kept(tmp_path) as found:
         one = found.own()
         one.hello()

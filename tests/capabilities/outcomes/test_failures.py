@@ -151,7 +151,7 @@ def test_a_check_that_checked_nothing_is_distinguished_from_one_that_failed(
     assert (None if found is None else found.why) == why
 
 
-def test_what_differs_from_run_to_run_does_not_count() -> None:
+def test_differences_between_runs_do_not_count() -> None:
     one = "/home/me/work/app.py:3: ValueError at 0x7f3a after 1.25s"
     other = "/tmp/x/app.py:3: ValueError at 0x99 after 3s"
     assert normalised(one) == normalised(other)

@@ -35,7 +35,7 @@ def wanted(directory: Path) -> Wanted:
     return Wanted(kind="debug", request="it does not work", directory=str(directory), more={})
 
 
-async def test_what_a_job_verified_is_the_result_of_its_task(
+async def test_the_verified_result_of_a_job_is_the_result_of_its_task(
     helm: HelmsmanService, model: ScriptedModel, git_repo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model.on("first", say("one"))
@@ -93,7 +93,7 @@ async def test_the_turns_of_a_job_are_part_of_its_trace(
     assert job.attributes["error.type"] == "failed"
 
 
-async def test_what_is_not_verified_has_failed(
+async def test_an_unverified_job_has_failed(
     helm: HelmsmanService, git_repo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def lies(work: Work) -> Found:
@@ -129,7 +129,7 @@ async def test_a_job_asks_with_its_session_and_ends_with_all_it_runs_when_it_is_
     ("changed", "named"),
     [({"request": " "}, "request"), ({"candidates": 9}, "candidates"), ({"seconds": 0}, "jobLimitSec")],
 )
-async def test_what_makes_no_sense_is_refused(changed: dict[str, object], named: str) -> None:
+async def test_invalid_input_is_refused(changed: dict[str, object], named: str) -> None:
     given = {"kind": "debug", "request": "x", "directory": "/", "more": {}, **changed}
     with pytest.raises(InvalidInput) as refused:
         partial(Wanted, **given)()  # type: ignore[arg-type]

@@ -45,7 +45,7 @@ def test_a_report_that_is_not_what_was_asked_for_says_what_is_wrong_with_it(
         read_report(json.dumps(report), kind)
 
 
-def test_what_is_left_out_of_a_report_is_nothing() -> None:
+def test_omitted_fields_of_a_report_are_empty() -> None:
     plan = read_report('{"summary": "x", "steps": [{"title": "a"}]}', ReportedPlan)
     assert (plan.risks, plan.steps[0].files, plan.steps[0].check) == ((), (), None)
     looks = read_report('{"verdicts": [{"finding": 1, "refuted": false, "why": "x", "confidence": 1}]}', SecondLooks)
@@ -124,7 +124,7 @@ def test_what_was_not_written_down_of_a_review_is_not_made_up(kept: Any) -> None
     assert unpack_if_valid(kept, Reviewed) is None
 
 
-def test_what_was_reviewed_is_the_same_after_it_was_written_down() -> None:
+def test_a_stored_review_is_read_back_unchanged() -> None:
     reviewed = Reviewed(root="/src", shown=None, before={"a": "b"})
     assert unpack(json.loads(json.dumps(pack(reviewed))), Reviewed) == reviewed
 

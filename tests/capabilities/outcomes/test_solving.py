@@ -180,7 +180,7 @@ async def test_a_failing_test_of_node_is_known_by_its_name(
         ("ZeroDivisionError in double", BUGGY, "not with what was named"),
     ],
 )
-async def test_what_is_not_reproduced_costs_no_turn(
+async def test_a_bug_that_is_not_reproduced_costs_no_turn(
     helm: HelmsmanService, model: ScriptedModel, tmp_path: Path, request_: str, files: dict[str, str], seen: str
 ) -> None:
     root = repository(tmp_path / "repo", files)
