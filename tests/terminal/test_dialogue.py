@@ -99,7 +99,7 @@ async def test_a_denial_asks_for_the_reason(terminal: PseudoTerminal) -> None:
     assert answer == ["deny: touches production"]
 
 
-async def test_what_was_pasted_into_a_reason_is_shown_and_not_obeyed(terminal: PseudoTerminal) -> None:
+async def test_control_characters_in_a_pasted_reason_are_shown_and_not_obeyed(terminal: PseudoTerminal) -> None:
     pasted = "no \x1b]0;title\x07\nnever"
     keys = f"\x1b[200~{pasted}\x1b[201~\r"
     answer = await _answered(terminal, _command(), "stop the turn", "n", "Why?", keys)
@@ -234,7 +234,7 @@ async def test_a_form_is_filled_in_field_by_field(terminal: PseudoTerminal) -> N
     assert "? An MCP server asks you, through Codex\n  Server: lab\n  Asks: Your details?\n" in terminal.screen
 
 
-async def test_who_declines_a_form_need_not_fill_it_in(terminal: PseudoTerminal) -> None:
+async def test_a_declined_form_need_not_be_filled_in(terminal: PseudoTerminal) -> None:
     prompts = (Prompt(text="Your details?", options=("accept", "decline", "cancel")), Prompt(text="Name", key="name"))
     assert await _answered(terminal, _question(*prompts, kind="mcp_elicitation"), "cancel", "n") == ["decline"]
 

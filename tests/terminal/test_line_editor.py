@@ -1,4 +1,4 @@
-"""The editor of a typed line, asked while it is still getting ready."""
+"""The editor of a typed line: asked while it is still getting ready, and keys that come at once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from helmsman.terminal.line_editor import LineEditor
+from helmsman.terminal.line_editor import Key, LineEditor
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(os.name == "nt", reason="there are no such terminals")]
 
@@ -35,3 +35,21 @@ async def test_a_screen_may_ask_for_keys_while_the_terminal_is_still_being_set_u
     finally:
         os.close(leader)
         os.close(follower)
+
+
+async def test_a_key_for_a_line_with_text_takes_effect_before_the_keys_after_it() -> None:
+    import pty
+
+    leader, follower = pty.openpty()
+    cleared: list[str] = []
+    editor = LineEditor(follower, [Key("c-c", lambda: cleared.append(editor.take()), on_text=True)], lambda: None)
+    try:
+        with anyio.fail_after(30):
+            async with editor.reading(lambda: None, lambda: None):
+                os.write(leader, b"old\x03new")
+                while editor.text != "new":
+                    await anyio.sleep(0.01)
+    finally:
+        os.close(leader)
+        os.close(follower)
+    assert cleared == ["old"]

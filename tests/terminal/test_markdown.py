@@ -103,7 +103,7 @@ def test_nothing_is_hidden_or_obeyed() -> None:
 
 
 @given(st.text(st.sampled_from("ab漢👩 \n\t`*_-#>|[]()!<&;1.~=\x1b\u202e\\:"), max_size=200), st.integers(12, 90))
-def test_whatever_comes_fits_and_controls_nothing(text: str, width: int) -> None:
+def test_any_text_fits_and_controls_nothing(text: str, width: int) -> None:
     for line in markdown_lines(_console(width), text):
         assert line.cell_len <= width
         assert not set(line.plain) & set("\x1b\u202e\n")

@@ -33,7 +33,7 @@ def test_a_line_is_folded_by_cells_around_the_cursor(
     assert line_rows(text, cursor, width=8, most=3) == (rows, at)
 
 
-def test_what_was_typed_is_kept_for_the_user_alone_without_secrets_and_bounded(tmp_path: Path) -> None:
+def test_typed_lines_are_stored_privately_without_secrets_and_bounded(tmp_path: Path) -> None:
     file = tmp_path / "typed"
     history = KeptHistory(file)
     history.store_string("Use\ntabs")

@@ -342,6 +342,7 @@ class InputLine:
                 Key("enter", self._on_enter),
                 Key("tab", self._on_tab),
                 Key("escape", self._on_escape),
+                Key("c-c", self._on_cancel, on_text=True),  # not as a signal, which keys typed next would overtake
                 Key("c-d", typing.leave, on_empty_line=True),
                 Key("?", self._on_help, on_empty_line=True),
                 *([Key("q", typing.leave, on_empty_line=True, alone=True)] if typing.leaves else []),
@@ -434,6 +435,9 @@ class InputLine:
         if self.text:
             self._shows_keys = False
         self._refresh()
+
+    def _on_cancel(self) -> None:
+        self.clear()
 
     def _on_enter(self) -> None:
         self._hand(lambda typing: typing.send)

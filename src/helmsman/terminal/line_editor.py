@@ -84,11 +84,14 @@ _SEQUENCE_SECONDS: Final = 0.4
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """Key binding. `on_empty_line`: only on an empty line. `alone`: only if no other key follows immediately."""
+    """Key binding. `on_empty_line`: only on an empty line; `on_text`: only on another one. `alone`: only if no other key
+    follows immediately.
+    """
 
     key: str
     do: Callable[[], None]
     on_empty_line: bool = False
+    on_text: bool = False
     alone: bool = False
 
 
@@ -185,6 +188,8 @@ class LineEditor:
 
         def bind(key: Key) -> None:
             given: dict[str, Any] = {"filter": is_empty} if key.on_empty_line else {}
+            if key.on_text:
+                given = {"filter": ~is_empty}
             bindings.add(key.key, **given)(lambda _: key.do())
             if key.alone:
                 bindings.add(key.key, "enter", **given)(lambda _: key.do())
