@@ -12,6 +12,7 @@ from helmsman import Helmsman
 from helmsman.cli.list import cells
 from helmsman.settings import Settings
 from helmsman.testing import CodexHome, Gate, ScriptedModel, add, patch, run, say
+from helmsman.testing.repository import git, make_repository
 from tests.cli.conftest import Cli
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(os.name != "posix", reason="There are no hubs here.")]
@@ -173,10 +174,19 @@ async def test_in_a_worktree_it_changes_nothing_here_until_it_is_applied(
     )  # it continues without the command that started it
     assert (done.exit_code, done.stdout) == (0, "Made.\n")
     assert not (detached_cli.directory / "made.txt").exists()
-    told = (await detached_cli.run("run", "--full-auto", "--worktree", "Make it")).stderr
-    applied = await detached_cli.run("apply", told.rpartition("helmsman apply ")[2].split()[0], "--yes")
+    lib = make_repository(detached_cli.directory.parent / "lib")
+    (detached_cli.directory / "mine.txt").write_text("mine\n", encoding="utf-8")
+    told = await detached_cli.run("run", "--full-auto", "--from", "dirty", "--add-dir", "../lib", "Make it")
+    name = told.stderr.rpartition("helmsman apply ")[2].split()[0]
+    changed = (await detached_cli.run("diff", name, "--json")).json[0]
+    assert [file["path"] for file in changed["files"]] == [f"{detached_cli.directory.name}/made.txt"]
+    applied = await detached_cli.run("apply", name, "--yes")
     assert applied.exit_code == 0, applied.stderr
+    assert str(lib) in applied.stderr
     assert (detached_cli.directory / "made.txt").exists()
+    gone = (await detached_cli.run("session", "discard", name, "--yes", "--json")).json[0]
+    assert len(gone["discarded"]) == 1
+    assert git(lib, "branch", "--list", "helmsman/*") == ""
 
 
 async def test_bound_it_ends_with_its_process(
