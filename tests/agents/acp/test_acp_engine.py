@@ -240,15 +240,20 @@ async def test_an_interrupt_answers_what_is_open_and_ends_what_was_started(
 
 
 @pytest.mark.parametrize("can", [True, False])
-async def test_further_directories_are_named_to_an_agent_that_takes_them(
+async def test_an_agent_has_the_variables_of_its_worktree_and_further_directories_if_it_takes_them(
     fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path, can: bool
 ) -> None:
     if can:
         fake.greets(agentCapabilities={"loadSession": True, "sessionCapabilities": {"additionalDirectories": {}}})
-    fake.on("work", says("done"))
+    fake.on("work", runs(f"echo $HELMSMAN_PORT > {tmp_path}/port"), says("done"))
+    here = replace(options, writes="workspace", writable_roots=(tmp_path,), environment={"HELMSMAN_PORT": "20001"})
     async with engine_of(fake, tmp_path) as engine:
-        session = await begin(engine, replace(options, writes="workspace", writable_roots=(tmp_path,)), "work")
+        session = await begin(engine, here, "work")
         assert (await session.end()).outcome == "completed"
+        with anyio.fail_after(SECONDS):
+            while not ((tmp_path / "port").exists() and (tmp_path / "port").read_text(encoding="utf-8")):
+                await anyio.sleep(0.01)
+    assert (tmp_path / "port").read_text(encoding="utf-8") == "20001\n"
     (opened,) = (one["params"] for one in fake.received if one.get("method") == "session/new")
     assert opened.get("additionalDirectories") == ([str(tmp_path)] if can else None)
 
