@@ -60,6 +60,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# Begins the key of a conversation's first task, which leads to its session also in another process.
 _KEY: Final = "acp:"
 _NEW: Final = "new-"
 _OUTPUT_CHARS: Final = 20_000
@@ -240,6 +241,7 @@ class AcpServer:
         self, cwd: str | None = None, cursor: str | None = None, **_: Any
     ) -> schema.ListSessionsResponse:
         found, following = await _refused_as_error(self._helm.list(directory=cwd, cursor=cursor, limit=_LIST_LIMIT))
+        # The client knows these sessions by the ids of their conversations.
         shown = {one.session.id: one.id for one in self._conversations.values() if one.session is not None}
         return schema.ListSessionsResponse(
             sessions=[
@@ -293,6 +295,7 @@ class AcpServer:
     async def prompt(self, session_id: str, prompt: list[Any], **_: Any) -> schema.PromptResponse:
         conversation = self._known(session_id)
         text, images = self._content(prompt)
+        # Before the message is sent: its turn may have ended when `_send` returns.
         conversation.idle.clear()
         before = conversation.session.usage if conversation.session is not None else None
         session = await _refused_as_error(self._send(conversation, text, images))
@@ -309,6 +312,7 @@ class AcpServer:
     async def cancel(self, session_id: str, **_: Any) -> None:
         conversation = self._conversations.get(session_id)
         if conversation is not None and conversation.session is not None:
+            # The turn may have ended in the meantime.
             with suppress(SessionIdle):
                 await self._helm.interrupt(conversation.session.id)
 
@@ -326,6 +330,7 @@ class AcpServer:
         say = self._helm.say
         session_id = conversation.session.id
         if conversation.session.state.is_running and not images:
+            # If the agent cannot steer, or the turn ends just now, the message is queued.
             with suppress(Unsupported, SessionIdle):
                 return await say(session_id, text, when_busy="steer")
         return await say(session_id, text, images=images, when_busy="queue", **options)
@@ -371,6 +376,7 @@ class AcpServer:
     async def _send_events(self, conversation: _Conversation, session: Session, since: int | None) -> None:
         try:
             with session.watched(), session.feed.read(since=since) as reader:
+                # With a cursor, the open questions are among the events.
                 for question in session.questions if since is None else ():
                     await self._send_event(
                         conversation, session, QuestionAsked(session_id=session.id, question=question)
@@ -378,6 +384,7 @@ class AcpServer:
                 async for event in reader:
                     await self._send_event(conversation, session, event)
                     is_end = isinstance(event, TurnEnded) and event.agent_id is None
+                    # The answer to a prompt follows all its updates, and those of messages that were queued behind it.
                     if is_end and not reader.pending() and not session.state.is_running:
                         conversation.idle.set()
         finally:  # the hub or the client is gone
@@ -468,6 +475,7 @@ class AcpServer:
     async def _ask_permission(self, conversation: _Conversation, question: Question) -> list[str] | None:
         text = describe(question)
         is_cut = text.is_cut(_DIFF_CHARS)
+        # A question that is not shown in full can only be refused.
         offered = [option for option in question.prompts[0].options if option in REFUSALS or not is_cut]
         message = form_message(question)
         reply = await self._client.request_permission(

@@ -646,7 +646,7 @@ async def open_child_agent(greeting: Greeting, launch: Launch, tasks: TaskGroup)
 async def start_supervised_agent(
     greeting: Greeting, launch: Launch, *, state_dir: Path, idle: float, owner: Owner, about: Mapping[str, Any]
 ) -> ProcessRecord:
-    """Have a supervisor start an agent, and greet it. `about` goes into the record beside what the launch says.
+    """Let a supervisor start an agent, and greet it. `about` goes into the record beside what the launch says.
 
     Raises:
         EngineStartFailed: It does not come up. No process is left behind.

@@ -434,7 +434,7 @@ class EngineHolder:
             return engine
 
     async def resume(self, engine: Engine, session_id: str, options: SessionOptions) -> tuple[Engine, Opened]:
-        """Have an engine load a session; one that a person has open in the agent's own program is joined there instead.
+        """Let an engine load a session; one that a person has open in the agent's own program is joined there instead.
 
         Raises:
             SessionLocked: Another process has it, and it cannot be joined.

@@ -115,6 +115,7 @@ _RELEASE: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 def check_release() -> Check:
     """Ask the package index, by default PyPI, for a newer release. Only users ask for this. Blocks."""
     name, index = "Release", os.environ.get("PIP_INDEX_URL") or _INDEX
+    # The JSON form of an index has the list of all versions (PEP 700).
     request = urllib.request.Request(  # noqa: S310 - the scheme is checked
         f"{index.rstrip('/')}/{_PACKAGE}/", headers={"Accept": "application/vnd.pypi.simple.v1+json"}
     )
@@ -131,6 +132,7 @@ def check_release() -> Check:
         return Check(
             name, "warning", f"{index} does not say which releases there are: {error}.", "Look there yourself."
         )
+    # What follows the three numbers marks an unfinished version, which is older than the release.
     here = _RELEASE.match(__version__)
     known = (0, 0, 0) if here is None else tuple(map(int, here.groups()))
     is_final = here is not None and here.end() == len(__version__)
@@ -332,7 +334,7 @@ def check_detaching(binary: CodexBinary, settings: Settings) -> Check:
         detail = "switched off (HELMSMAN_DETACH): work ends with the process that started it"
         return Check("Detaching", "ok", detail)
     if not can_detach(binary):
-        fix = "Get a newer Codex, or set HELMSMAN_DETACH=0 if that is all right."
+        fix = "Get a newer Codex, or set HELMSMAN_DETACH=0 if that is acceptable."
         return Check("Detaching", "warning", why_bound(binary) or "", fix)
     survives = "work and open questions survive the process that started them"
     if not can_tell_sandboxed():
@@ -379,6 +381,7 @@ def check_rules(settings: Settings, directory: Path) -> Check:
 
 def check_codex_home(settings: Settings) -> Check:
     home = settings.codex_home
+    # Codex makes its default directory, and refuses to start if one that CODEX_HOME names is missing.
     if not home.exists() and home.name == ".codex" and home.parent.is_dir():
         return Check("Codex home", "ok", f"{home} (Codex makes it when it first starts)")
     if not home.exists():
@@ -448,7 +451,7 @@ def check_schedules(settings: Settings) -> list[Check]:
     ahead = f"{len(due)}, the next at {local(min(due))}"
     if service_of(state_dir).is_installed:
         return [Check("Schedules", "ok", ahead)]
-    stays = "Have the hub start with the machine: helmsman hub install."
+    stays = "Start the hub with the machine: helmsman hub install."
     if ask_hub(state_dir, "status") is None:
         return [Check("Schedules", "warning", f"{ahead}. No hub is running, so none would begin.", stays)]
     return [Check("Schedules", "warning", f"{ahead}. After a restart none begins before a client connects.", stays)]
@@ -530,12 +533,12 @@ def measure_profile(shell: str, env: Mapping[str, str]) -> float | None:
         try:
             process.wait(_SLOWEST)
         except subprocess.TimeoutExpired:
-            # It is let finish: a profile that is killed may leave a lock that makes every later shell slow (pyenv).
+            # It may finish: a profile that is killed may leave a lock that makes every later shell slow (pyenv).
             threading.Thread(target=process.wait, daemon=True).start()
             return None
         taken.append(time.perf_counter() - began)
         if taken[0] > 1:
-            break  # slow is slow
+            break  # further runs would not make it a fast one
     return min(taken)
 
 

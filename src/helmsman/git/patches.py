@@ -421,7 +421,7 @@ class _Journal:
         replace_file(self.folder / _BEGUN, json.dumps(told))
 
     def bring(self) -> None:
-        """Have the new files take the place of the old ones."""
+        """Replace the old files with the new ones."""
         # # Removed first: a new file may need the place of an old directory, and the other way round.
         for place, _, new in self.files():
             if not is_file(new):

@@ -480,7 +480,7 @@ class HubClient:
     # --- dashboard ---------------------------------------------------------------------------------------------------
 
     async def page(self, method: str, target: str, body: bytes) -> tuple[int, bytes]:
-        """Have the dashboard of the program in the hub answer a request. Return the status and the content.
+        """Let the dashboard of the program in the hub answer a request. Return the status and the content.
 
         Raises:
             HostUnreachable: The hub is gone.

@@ -113,7 +113,7 @@ class HostRoutes:
         return str(named.pop()) if len(named) == 1 else ",".join(sorted(map(str, named))) or None
 
     async def _ask(self, host: str, request: Request) -> ASGIApp:
-        """Have the dashboard of another machine answer a request."""
+        """Let the dashboard of another machine answer a request."""
         content = await whole_body(request)
         path = "/".join(part.removeprefix(f"{host}:") for part in request.scope["path"].split("/"))
         query = urlencode([pair for pair in request.query_params.multi_items() if pair[0] != "host"])

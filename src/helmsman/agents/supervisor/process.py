@@ -83,7 +83,7 @@ def become_subreaper(*, really: bool = True) -> None:
 
 
 def end_with_parent() -> None:
-    """Have the system terminate a child when the supervisor dies. Called in the child before it executes its program."""
+    """Let the system terminate a child when the supervisor dies. Called in the child before it executes its program."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
