@@ -13,6 +13,7 @@ import pytest
 from helmsman.base.processes import running_process
 from helmsman.errors import CannotRewind, EngineRefused, InvalidInput, SessionBusy
 from helmsman.git.turn_snapshots import read_snapshots
+from helmsman.model.events import RewindRequested
 from helmsman.model.questions import Question
 from helmsman.service import HelmsmanService
 from helmsman.sessions.session import Session
@@ -46,6 +47,7 @@ async def test_a_rewind_that_fails_or_is_cut_off_in_the_middle_is_whole_in_the_e
         refused = EngineRefused("Codex does not want to. Try again.")
 
         async def refuse(*_: object) -> None:
+            assert isinstance(session.feed.since(0).events[-1], RewindRequested)  # before anything is touched
             raise refused
 
         with monkeypatch.context() as broken:

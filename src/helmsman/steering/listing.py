@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from helmsman.base.json_values import json_object
+from helmsman.errors import InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -54,9 +55,12 @@ def first_shown(
 
 
 def _read(cursor: str | None, indexes: Mapping[str, SessionIndex]) -> dict[str, str | None]:
-    """Return the position for each agent. A plain cursor, as earlier versions gave it, belongs to the first agent."""
+    """Return the position for each agent."""
     if cursor is None:
         return dict.fromkeys(indexes)
     if (found := json_object(cursor)) is None:
-        return {next(iter(indexes)): cursor}
+        raise InvalidInput(
+            f"{cursor!r:.100} is not a cursor of this list. Use nextCursor of the page before, or none.",
+            parameter="cursor",
+        )
     return {name: at for name, at in found.items() if name in indexes and (at is None or isinstance(at, str))}
