@@ -237,6 +237,8 @@ async def test_errors_and_mistakes_are_those_of_the_library(helm: Helmsman, git_
     assert refused.value.details["parameter"] == "cwd"
     with pytest.raises(TypeError, match="sandbox"):
         await helm.start("work", cwd=git_repo, sandbx="read-only")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="positional"):
+        await hub_of(helm).call("session", ("a", "b"), {})
     with pytest.raises(SessionNotFound):
         await helm.session("0199a213-81c0-7800-8aa1-bbab2a035a53")
 

@@ -18,7 +18,16 @@ from helmsman.errors import CheckRefused, HelmsmanError, InvalidInput, TooManySe
 from helmsman.git.diff import FileStat
 from helmsman.git.tree_changes import TreeDiff
 from helmsman.hub.verb_types import VERB_TYPES
-from helmsman.hub.wire import RESULT, function_types, pack_error, pack_value, types_of, unpack_error, unpack_value
+from helmsman.hub.wire import (
+    RESULT,
+    function_types,
+    pack_error,
+    pack_value,
+    parameters_of,
+    type_of,
+    unpack_error,
+    unpack_value,
+)
 from helmsman.model.events import CommandExecution, ItemEnded
 from helmsman.model.options import Placement, ReviewTarget, SessionOptions, TurnKind, TurnLimits
 from helmsman.settings import Settings, load_settings
@@ -48,9 +57,8 @@ def test_a_value_comes_back_as_it_was(value: Any, kind: Any) -> None:
 
 @pytest.mark.parametrize("verb", VERB_TYPES)
 def test_every_argument_and_result_of_a_verb_can_be_sent(verb: str) -> None:
-    types = types_of(verb)
-    assert RESULT in types
-    for kind in types.values():
+    for name in (*parameters_of(verb), RESULT):
+        kind = type_of(verb, name)
         if function_types(kind) is None:
             msgspec.json.Decoder(kind, dec_hook=lambda _kind, part: part)
 

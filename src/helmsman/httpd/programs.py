@@ -45,7 +45,7 @@ from helmsman.httpd.unix_connection import connection_of
 from helmsman.hub.control import BRIDGES_PATH, PROGRAMS_PATH
 from helmsman.hub.conversation import DASHBOARD_PATH, EVENTS, RESULT, WELCOME
 from helmsman.hub.process import OTHER_STORE, NotServed
-from helmsman.hub.wire import function_types, pack_error, pack_value, types_of, unpack_value
+from helmsman.hub.wire import function_types, pack_error, pack_value, parameters_of, type_of, unpack_value
 from helmsman.model.client_tools import ToolResult
 from helmsman.model.events import ItemDelta, ItemEnded, ItemStarted, ItemUpdated
 from helmsman.operations.nature import READS, VERBS, nature_of
@@ -472,9 +472,12 @@ class _Program:
         target: Any = self._helm
         for name in verb.split("."):
             target = getattr(target, name)
-        types = types_of(verb)
-        arguments = [self._argument(*given) for given in zip(params["arguments"], types.values(), strict=False)]
-        named = {name: self._argument(part, types.get(name)) for name, part in params["named"].items()}
+        names = parameters_of(verb)
+        arguments = [
+            self._argument(verb, names[place] if place < len(names) else "", part)
+            for place, part in enumerate(params["arguments"])
+        ]
+        named = {name: self._argument(verb, name, part) for name, part in params["named"].items()}
         directory = params.get("directory")
         client = None if params.get("client") is None else unpack(params["client"], McpClient)
         with self.entered(directory, client):
@@ -507,7 +510,8 @@ class _Program:
 
         return {"value": pack_value(value, session=send), "sessions": sessions}
 
-    def _argument(self, content: Any, kind: Any) -> Any:
+    def _argument(self, verb: str, name: str, content: Any) -> Any:
+        kind = type_of(verb, name)
         if kind is None or content is None:
             return content
         if function_types(kind) is not None:

@@ -53,7 +53,7 @@ from helmsman.hub.launch import (
 )
 from helmsman.hub.program_parts import CopiedSession, ProgramToolCall, part_in_hub, run_own
 from helmsman.hub.suspects import GAVE_UP, Suspect
-from helmsman.hub.wire import RESULT, function_types, pack_value, types_of, unpack_error, unpack_value
+from helmsman.hub.wire import RESULT, callbacks_of, pack_value, type_of, unpack_error, unpack_value
 from helmsman.model.client_tools import definitions_of, functions_of
 from helmsman.operations.nature import READING
 from helmsman.sessions.copies import SessionCopy, SessionFacts, apply_facts, catch_up, from_wire
@@ -429,11 +429,8 @@ class HubClient:
         named: Mapping[str, Any],
         once: tuple[str, int] | None = None,
     ) -> Any:
-        types = types_of(verb)
-
         def number_of(function: Callable[..., object]) -> int:
-            kinds = [found for kind in types.values() if (found := function_types(kind)) is not None]
-            self._functions[number] = function, kinds[0] if kinds else ()
+            self._functions[number] = function, next(iter(callbacks_of(verb)), ())
             return number
 
         request: dict[str, Any] = {
@@ -462,7 +459,7 @@ class HubClient:
             raise
         try:
             failed = unpack_error(result["error"]) if "error" in result else None
-            value = None if failed else self._unpacked(result.get("value"), types[RESULT])
+            value = None if failed else self._unpacked(result.get("value"), type_of(verb, RESULT))
         except Exception as error:
             if isinstance(self._connector, HubConnector):
                 raise

@@ -40,18 +40,35 @@ _MISTAKES: Final[Mapping[str, type[Exception]]] = {"TypeError": TypeError, "Valu
 """Errors of callers that are not ours."""
 
 
+def parameters_of(verb: str) -> Sequence[str]:
+    """Return the names of a verb's parameters, in their order."""
+    return [name for name in VERB_TYPES[verb] if name != RESULT]
+
+
 @cache
-def types_of(verb: str) -> Mapping[str, Any]:
-    """Return the types of a verb's parameters by name, in their order, and that of its result as `return`."""
-    declared = VERB_TYPES[verb]
-    for module in {name for kind in declared.values() for name in _MODULE.findall(kind)}:
+def type_of(verb: str, name: str) -> Any:
+    """Return the type of a parameter, or of the result (`RESULT`); None for an unknown parameter.
+
+    Loads the modules of this type only.
+    """
+    declared = VERB_TYPES[verb].get(name)
+    if declared is None:
+        return None
+    for module in set(_MODULE.findall(declared)):
         importlib.import_module(module)
 
-    def verb_of_types() -> None: ...
+    def typed() -> None: ...
 
-    verb_of_types.__annotations__ = dict(declared)
-    names = {**_NAMES, "helmsman": importlib.import_module("helmsman")}
-    return get_annotations(verb_of_types, globals=names, eval_str=True)
+    typed.__annotations__ = {name: declared}
+    return get_annotations(typed, globals={**_NAMES, "helmsman": importlib.import_module("helmsman")}, eval_str=True)[
+        name
+    ]
+
+
+def callbacks_of(verb: str) -> Sequence[tuple[Any, ...]]:
+    """Return the types of the arguments of each function that a verb takes."""
+    named = [name for name, kind in VERB_TYPES[verb].items() if kind.startswith("Callable[")]
+    return [found for name in named if (found := function_types(type_of(verb, name))) is not None]
 
 
 def function_types(kind: Any) -> tuple[Any, ...] | None:
