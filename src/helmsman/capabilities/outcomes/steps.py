@@ -120,7 +120,7 @@ class CarriedOut:
             return f"{what}, and each step passed its check."
         failed = next((step for step in steps if step["status"] == "failed"), None)
         against = "" if failed is None else " ".join(one["what"] for one in failed["evidence"] if not one["ok"])
-        return f"{len(done)} of {len(steps)} steps are done. {against} {self.error or ''}".strip()
+        return " ".join(filter(None, [f"{len(done)} of {len(steps)} steps are done.", against, self.error]))
 
 
 class StepRunner:
@@ -152,7 +152,8 @@ class StepRunner:
         except HelmsmanError as error:
             carried.error = error.message
             for step in self._steps:
-                step["status"] = "failed" if step["status"] == "running" else step["status"]
+                if step["status"] == "running":
+                    step["status"] = "failed" if step["attempts"] else "not_run"
             carried.session_id = carried.session_id or error.details.get("sessionId")
         if carried.session_id is None:
             return carried
