@@ -70,6 +70,8 @@ def main() -> int:
         print(problem, file=sys.stderr)
         return 1
     machine = f"Python {platform.python_version()}, {os.cpu_count()} processors, load {os.getloadavg()[0]:.0f}"
+    if given.minutes < math.inf:
+        machine += f"; jobs that were begun in {given.minutes:g} minutes"
     page = as_page(outcomes, f"{datetime.now(UTC):%Y-%m-%d}, {machine}")
     if given.tasks is None:
         PAGE.write_text(page, encoding="utf-8")
