@@ -11,7 +11,7 @@ CLIENTS := $(or $(HELMSMAN_CLIENTS_CACHE),.cache/clients)
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup clients fetch demo demo-fleet test test-all cover matrix release-check bench bench-outcomes bench-check bench-fleet simulate-fleet fuzz soak soak-fleet lint types audit format dist site goldens images reference architecture sandbox-table constraints clean
+.PHONY: help setup clients fetch demo demo-fleet day test test-all cover matrix release-check bench bench-outcomes bench-check bench-fleet simulate-fleet fuzz soak soak-fleet lint types audit format dist site goldens images reference architecture sandbox-table constraints clean
 
 help: ## Show what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,6 +75,9 @@ release-check: fetch ## Run everything once, before a release: style, types, dep
 bench: $(VENV)/.dev ## Measure Helmsman beside Codex itself and its peers, and write docs/appendix/performance.md
 	$(BIN)/python scripts/fetch_codex.py 0.145.0
 	$(BIN)/python -m bench $(BENCH)
+
+day: $(VENV)/.dev ## Play a working day in a terminal, a browser and on a phone, and check that nothing is lost, wrong or a dead end
+	$(BIN)/python -m bench.day $(BENCH)
 
 bench-outcomes: $(VENV)/.dev ## Play 66 small tasks with honest, sloppy and lying agents, and write docs/appendix/outcomes.md
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m bench.outcomes $(BENCH)

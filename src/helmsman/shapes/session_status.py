@@ -127,6 +127,7 @@ async def session_in_full(helm: Steering, prices: Prices, session: Session, *, o
         "costUsd": prices.cost_of(state.usage_by_model),
         "subAgents": sub_agents_output(session, prices),
         "hasDiff": bool(state.diff),
+        "repository": None if session.worktree is None else str(session.worktree.repository),
     }
     questions = [question_in_full(session, one) for one in session.questions]
     return present({**safe({**status, **more}), "pendingQuestion": question, "questions": questions})

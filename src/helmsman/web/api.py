@@ -74,7 +74,8 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
         can? [str] (what its engine can do, such as steer),
         client? (the MCP client whose model may act on it: it opened the session, or was handed it),
         elsewhere? (who runs its turn, where that is another process: it can only be looked at),
-        archived?, questions: [Question], queued, taskIds, createdAt, changedAt, turnSeconds?, hasDiff}.
+        archived?, questions: [Question], queued, taskIds, createdAt, changedAt, turnSeconds?, hasDiff, repository? (of a
+        worktree)}.
 
     GET /api/sessions/{id}/turns → {turns: [Turn]}, oldest first, for the timeline.
         Turn = {number (from 1), turnId?, status: active|done|error|interrupted, prompt?, firstIndex, items,

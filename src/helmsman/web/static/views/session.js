@@ -290,7 +290,7 @@ function facts(session) {
   const host = hosts.of(session.sessionId);
   if (host) add(hostMark(session.sessionId));
   if (session.agentTitle) add(h("span", { class: "agent" }, session.agentTitle));
-  if (session.workingDirectory) add(h("span", { title: session.workingDirectory }, shortPath(session.workingDirectory)));
+  if (session.workingDirectory) add(h("span", { title: session.workingDirectory }, shortPath(session.repository ?? session.workingDirectory)));
   if (session.model) add(session.model);
   if (session.sandbox) add(session.sandbox);
   if (session.enforced === false) add(unenforcedPill(session));
