@@ -12,6 +12,7 @@ from helmsman.errors import InvalidInput
 from helmsman.model.events import Usage
 from helmsman.store.upkeep import RETENTION
 from helmsman.tasks.model import Task, TaskDraft
+from helmsman.tasks.outcome import TaskOutcome
 from helmsman.tasks.registry import Batch, Registry
 from tests.tasks.conftest import Clock
 
@@ -260,3 +261,11 @@ def test_a_name_that_is_no_text_is_that_of_no_task(registry: Registry) -> None:
 def test_a_list_may_ask_for_more_than_there_can_be(registry: Registry) -> None:
     task = add(registry)
     assert registry.list(limit=10**30) == ((task,), None)
+
+
+def test_the_reports_of_a_kind_of_job_are_found_newest_first(registry: Registry) -> None:
+    for number, kind in enumerate(("debug", "test", None, "debug")):
+        task = add(registry, f'{number} says "job":"debug"', job=kind)
+        registry.keep_outcome(task.id, TaskOutcome(report={"number": number}))
+    assert [one["number"] for one in registry.job_reports("debug", 5)] == [3, 0]
+    assert [one["number"] for one in registry.job_reports("debug", 1)] == [3]
