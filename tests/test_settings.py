@@ -106,7 +106,7 @@ def test_some_variables_have_another_name(place: Place) -> None:
     assert (settings.log_level, settings.inactivity_timeout) == ("warning", 2)
     both = place.load({"HELMSMAN_INACTIVITY_TIMEOUT_MS": "1000", "CODEX_OUTPUT_TIMEOUT_MS": "2000"})
     assert both.inactivity_timeout == 1
-    with pytest.raises(InvalidSetting, match="CODEX_OUTPUT_TIMEOUT_MS is 'soon', which makes no sense"):
+    with pytest.raises(InvalidSetting, match="CODEX_OUTPUT_TIMEOUT_MS is 'soon', which is not valid"):
         place.load({"CODEX_OUTPUT_TIMEOUT_MS": "soon"})
 
 

@@ -54,7 +54,7 @@ class Given(Value, frozen=True):
     home: Path
 
     def refuse(self, allowed: str) -> InvalidSetting:
-        return InvalidSetting(f"{self.name} is {self.value!r}, which makes no sense. Set it to {allowed}.")
+        return InvalidSetting(f"{self.name} is {self.value!r}, which is not valid. Set it to {allowed}.")
 
 
 def whole_number(least: int, most: int) -> Callable[[Given], int]:
@@ -315,7 +315,7 @@ def load_settings(
         user_file: The user's file, when it is not in the platform's configuration directory.
 
     Raises:
-        InvalidSetting: A value makes no sense, or a key is unknown, or a file cannot be read.
+        InvalidSetting: A value is invalid, or a key is unknown, or a file cannot be read.
     """
     here = current()
     env = here.environment if env is None else env

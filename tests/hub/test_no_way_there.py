@@ -84,10 +84,10 @@ def test_a_line_of_the_file_that_makes_no_sense_is_named(tmp_path: Path) -> None
     file.parent.mkdir(parents=True)
     file.write_text("build\tssh://me@build.example\t\nlab\tssh://lab:99999\n", encoding="utf-8")
     file.chmod(0o600)
-    with pytest.raises(HostFailed, match=r"Line 2 of .* makes no sense"):
+    with pytest.raises(HostFailed, match=r"Line 2 of .* is not valid"):
         known_hosts(env)
     file.write_text("build\tssh://me@build.example\nlab\n", encoding="utf-8")
-    with pytest.raises(HostFailed, match=r"Line 2 of .* makes no sense"):
+    with pytest.raises(HostFailed, match=r"Line 2 of .* is not valid"):
         known_hosts(env)
     file.write_text("build\tssh://me@build.example\n", encoding="utf-8")
     assert named_host("build", env) == checked_host("build", "ssh://me@build.example")

@@ -222,15 +222,15 @@ async def test_a_signal_ends_server_and_codex_while_the_client_stays(
 @pytest.mark.parametrize(
     ("arguments", "env", "sentence"),
     [
-        (["--tools", "magic"], {}, "--tools is 'magic', which makes no sense."),
+        (["--tools", "magic"], {}, "--tools is 'magic', which is not valid."),
         ([], {"HELMSMAN_TOOLS": "compat,router"}, "both have a tool named codex"),
-        ([], {"MAX_SESSIONS": "many"}, "MAX_SESSIONS is 'many', which makes no sense."),
-        ([], {"APPROVAL_TIMEOUT_MS": "-1"}, "APPROVAL_TIMEOUT_MS is '-1', which makes no sense."),
-        ([], {"EVENT_BUFFER_SIZE": "0"}, "EVENT_BUFFER_SIZE is '0', which makes no sense."),
-        ([], {"LOG_LEVEL": "loud"}, "LOG_LEVEL is 'loud', which makes no sense."),
-        ([], {"HELMSMAN_ENGINE": "steam"}, "HELMSMAN_ENGINE is 'steam', which makes no sense."),
-        ([], {"HELMSMAN_DETACH": "maybe"}, "HELMSMAN_DETACH is 'maybe', which makes no sense."),
-        ([], {"CODEX_HOME": "/no/such/place"}, "CODEX_HOME is '/no/such/place', which makes no sense."),
+        ([], {"MAX_SESSIONS": "many"}, "MAX_SESSIONS is 'many', which is not valid."),
+        ([], {"APPROVAL_TIMEOUT_MS": "-1"}, "APPROVAL_TIMEOUT_MS is '-1', which is not valid."),
+        ([], {"EVENT_BUFFER_SIZE": "0"}, "EVENT_BUFFER_SIZE is '0', which is not valid."),
+        ([], {"LOG_LEVEL": "loud"}, "LOG_LEVEL is 'loud', which is not valid."),
+        ([], {"HELMSMAN_ENGINE": "steam"}, "HELMSMAN_ENGINE is 'steam', which is not valid."),
+        ([], {"HELMSMAN_DETACH": "maybe"}, "HELMSMAN_DETACH is 'maybe', which is not valid."),
+        ([], {"CODEX_HOME": "/no/such/place"}, "CODEX_HOME is '/no/such/place', which is not valid."),
         (["--transport", "pigeon"], {}, "Invalid value for '--transport'"),
     ],
 )

@@ -93,7 +93,7 @@ def note_on(text: str, title: str) -> tuple[str, ...]:
     """Note to the sender of a message that was changed before it was sent."""
     if not is_command(text):
         return ()
-    return (f"{title} is given this as a message to its model: commands of its own are not taken from here.",)
+    return (f"{title} gives this to its model as a message: its own commands do not work from here.",)
 
 
 # --- states ----------------------------------------------------------------------------------------------------------

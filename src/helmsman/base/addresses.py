@@ -47,7 +47,5 @@ def engine_address(url: str) -> SplitResult:
     if parts.scheme not in ("ws", "wss") or not host:
         raise InvalidSetting(f"{url!r:.200} is not the address of an engine. {advice}")
     if parts.scheme == "ws" and not is_loopback(host):
-        raise InvalidSetting(
-            f"All that is said to {host} would travel unencrypted. {advice} An SSH tunnel is one, too."
-        )
+        raise InvalidSetting(f"Everything sent to {host} would travel unencrypted. {advice} An SSH tunnel is one, too.")
     return parts

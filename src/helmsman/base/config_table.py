@@ -50,9 +50,7 @@ class ConfigTable:
         """Return the error for a value. Secrets are not part of it."""
         value = self.content.get(key)
         shown = "not shown here" if _SECRET.search(key) else f"{value!r:.100}"
-        return InvalidSetting(
-            f"{self._name}.{key} in {self.path} is {shown}, which makes no sense. Set it to {allowed}."
-        )
+        return InvalidSetting(f"{self._name}.{key} in {self.path} is {shown}, which is not valid. Set it to {allowed}.")
 
 
 def number(least: float, most: float, allowed: str) -> Callable[[Any], float]:

@@ -211,7 +211,7 @@ class Peer:
         if not waiter.done.is_set():
             raise EngineTimeout(
                 f"{self._other} did not answer {waiter.method} within {timeout:g} s. Try again; restart the engine if it "
-                "goes on.",
+                "happens again.",
                 method=waiter.method,
             )
         return waiter.result

@@ -68,7 +68,7 @@ class CloudSettings:
         """Read the table from `Settings.files`, the file that wins first.
 
         Raises:
-            InvalidSetting: Something in it makes no sense.
+            InvalidSetting: A value in it is invalid.
         """
         environments: dict[str, str] = {}
         default: str | None = None

@@ -77,8 +77,8 @@ class UsageLimits:
         session = await self._helm.session_with_queue(task.session_id or "")
         if all(one.task_id != task.id for one in session.queue) or task.waiting_for != QUOTA:
             raise InvalidInput(
-                f"Task {task.id} is {task.status} and does not wait for a usage limit. Say something to its session to go "
-                "on there.",
+                f"Task {task.id} is {task.status} and does not wait for a usage limit. Send its session a message to "
+                "continue there.",
                 parameter="task_id",
             )
         from helmsman.schedules.when import parse_when  # with all that reads times, which few ever need

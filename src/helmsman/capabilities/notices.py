@@ -83,7 +83,7 @@ class Notices:
         """Return the recipients that the hub knows, with the result of their last delivery.
 
         Raises:
-            InvalidSetting: The settings make no sense.
+            InvalidSetting: The settings are invalid.
         """
         if self._store.settings is not None:
             settings = await self._store.settings()

@@ -270,7 +270,7 @@ def command_environment(known: Mapping[str, str], settings: Settings) -> dict[st
     A value that is an address with a login is left out unless it is named.
 
     Raises:
-        InvalidSetting: `[checks]` makes no sense.
+        InvalidSetting: `[checks]` is invalid.
     """
     named = named_variables(settings)
     return {
@@ -286,7 +286,7 @@ def named_variables(settings: Settings) -> frozenset[str]:
     A project's file names none: it would choose which secrets its own commands get.
 
     Raises:
-        InvalidSetting: The table makes no sense.
+        InvalidSetting: The table is invalid.
     """
     for file in settings.files:
         if not file.trusted or _CHECKS not in file.content:

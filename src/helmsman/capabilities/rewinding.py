@@ -513,8 +513,8 @@ class Rewinding:
     def _check(self, shown: Rewind, digest: str) -> None:
         if shown.digest != digest.strip().lower():
             raise DiffChanged(
-                f"What taking back session {shown.session_id} comes to is not what was shown. Nothing was touched. Look at "
-                "it again, then rewind with its digest.",
+                f"Taking back session {shown.session_id} would change something else than shown. Nothing was touched. Look "
+                "at it again, then rewind with its digest.",
                 digest=shown.digest,
                 shown=digest,
                 stat=None if shown.diff is None else shown.diff.stat,

@@ -286,7 +286,7 @@ class FleetBackend:
             )
         if placement is not None and placement.in_place:
             raise InvalidInput(
-                "Where a session works is said when it begins: leave in_place out.", parameter="placement"
+                "A place can be given only when a session begins: leave in_place out.", parameter="placement"
             )
         _refuse_what_stays_here(tools, options)
         known = session.options

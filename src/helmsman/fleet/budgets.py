@@ -167,7 +167,7 @@ async def set_budget(database: FleetDatabase, given: Mapping[str, str]) -> None:
     """Set amounts, or remove them (`NONE`). All or nothing.
 
     Raises:
-        InvalidSetting: One makes no sense; nothing was changed.
+        InvalidSetting: One is invalid; nothing was changed.
     """
     amounts = {key: None if value == NONE else _number(value) for key, value in given.items()}
     # Removed keys are checked, too, so that a misspelt one is an error.

@@ -107,7 +107,7 @@ class FleetClient:
         The same idempotency key returns the same task, on every machine.
 
         Raises:
-            InvalidInput: Something makes no sense; nothing was accepted.
+            InvalidInput: A value is invalid; nothing was accepted.
             FleetRefused: No machine can ever run it; nothing was accepted.
             FleetUnavailable: The outcome is unknown; probably nothing was accepted. Retry with an idempotency key.
         """

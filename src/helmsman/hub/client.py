@@ -502,7 +502,7 @@ class HubClient:
         """Open the stream of changes of the hub's dashboard.
 
         Raises:
-            HostUnreachable: The hub is gone, or makes no sense.
+            HostUnreachable: The hub is gone, or its answer is invalid.
         """
         peer = await self._reached()
         try:

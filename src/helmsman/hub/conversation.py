@@ -76,7 +76,7 @@ class HubConversation:
 
         Raises:
             NotWelcome: It refuses the program.
-            EngineProtocolError: The answer makes no sense.
+            EngineProtocolError: The answer is invalid.
         """
         try:
             self._events = await self.http.events("POST", self.path, hello)
@@ -125,7 +125,7 @@ class HubConversation:
             waiter.done.set()
 
     def give_up(self, reason: HelmsmanError) -> None:
-        """End the conversation, because the hub makes no sense."""
+        """End the conversation, because the hub has sent something invalid."""
         self._close(reason)
         self._running.cancel()
 
@@ -150,7 +150,7 @@ class HubConversation:
         Raises:
             EngineLost: The hub is gone.
             EngineTimeout: There is no result in time.
-            EngineProtocolError: The answer makes no sense.
+            EngineProtocolError: The answer is invalid.
         """
         # Before the request, since its result may overtake the answer to it.
         waiter = self._waiters[number] = _Waiter()
@@ -177,7 +177,7 @@ class HubConversation:
 
         Raises:
             EngineLost: The hub is gone.
-            EngineProtocolError: The answer makes no sense.
+            EngineProtocolError: The answer is invalid.
         """
         if self.closed is not None:
             raise self.closed.again()

@@ -191,7 +191,7 @@ def known_hosts(env: Mapping[str, str]) -> dict[str, OtherHost]:
         try:
             host = checked_host(*line.split("\t"))
         except (TypeError, ValueError) as error:
-            raise HostFailed(f"Line {number} of {path} makes no sense. Correct it, or remove it. ({error})") from error
+            raise HostFailed(f"Line {number} of {path} is not valid. Correct it, or remove it. ({error})") from error
         found[host.name] = host
     return found
 

@@ -153,7 +153,7 @@ class HttpClient:
 
         Raises:
             OSError: The hub is gone.
-            EngineProtocolError: The response makes no sense.
+            EngineProtocolError: The response is invalid.
         """
         async with self._places:
             while is_repeatable and self._idle:
@@ -189,7 +189,7 @@ class HttpClient:
         Raises:
             NoStream: The response is another one.
             OSError: The hub is gone.
-            EngineProtocolError: The response makes no sense.
+            EngineProtocolError: The response is invalid.
         """
         connection = HttpConnection(await self._connect())
         is_stream = False

@@ -237,7 +237,9 @@ class Router:
         by_id = args.hints.question_id == question.id  # only who was shown a question knows its id
         if not (by_id if client is None else f"{client} {question.id}" in self._shown):
             how = (
-                "" if client is not None else f", with hints.questionId {question.id}: nobody knows what you were shown"
+                ""
+                if client is not None
+                else f", with hints.questionId {question.id}: it is not known what you were shown"
             )
             message = (
                 f"Nothing was answered: you had not been shown what {task.id} asks. Say it again to answer this{how}."

@@ -104,7 +104,7 @@ def extra_run(schedule: Schedule) -> TaskDraft:
     """Return the task of a run that was requested.
 
     Raises:
-        HelmsmanError: This version makes no sense of the schedule.
+        HelmsmanError: This version does not understand the schedule.
     """
     draft = _draft(schedule)
     if draft is None:

@@ -242,7 +242,7 @@ class Profile(ABC):
             return AgentAccess(self.asking_mode, "yes", tuple(notes))
         # An agent cannot be limited to its sandbox without asking, so what needs approval is refused.
         if options.asks == "never":
-            notes.append(f"Nobody is asked: what {self.title} would have to ask for is refused.")
+            notes.append(f"There are no questions: what {self.title} would have to ask for is refused.")
             return AgentAccess(self.asking_mode, "no", tuple(notes))
         return AgentAccess(self.asking_mode, None, tuple(notes))
 

@@ -333,7 +333,7 @@ class ExecDialect(AgentDialect):
         """Return how to start the process of a turn.
 
         Raises:
-            InvalidInput: The options make no sense.
+            InvalidInput: The options are invalid.
             Unsupported: They request something that `codex exec` cannot do.
             ProgramRefused: A session may have replaced it.
         """
@@ -442,7 +442,7 @@ def exec_command(
     """The command for a turn in a new session, or in the one with `session_id`. Writes files into `scratch`.
 
     Raises:
-        InvalidInput: The options make no sense.
+        InvalidInput: The options are invalid.
         Unsupported: They ask for what `codex exec` cannot do.
     """
     _check(options, turn, directory)

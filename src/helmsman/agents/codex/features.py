@@ -93,7 +93,7 @@ class Feature(Enum):
     # --- the process ---
     APP_SERVER = "run as an app-server", "0.93.0"
     GUARDED_SOCKET = "keep the commands it runs from reaching the socket on which it listens", "0.163.0"
-    REMOTE = "be reached from another machine, and go on without who began", "0.130.0"
+    REMOTE = "be reached from another machine, and continue without the client that began", "0.130.0"
     PATH_BUBBLEWRAP = (
         "build its sandbox with the bubblewrap on its PATH, which hides places from its commands",
         "0.130.0",
@@ -104,7 +104,7 @@ class Feature(Enum):
     ON_FAILURE_APPROVAL = "use the approval policy on-failure", None, "0.142.0"
     PROFILE_IN_CONFIG = "take a profile by its name in a thread's config", None, "0.133.0"
     TRUST_ON_START = "mark a repository as trusted when a thread starts with a writable sandbox", "0.120.0"
-    UNTRUSTED_RULES_IGNORED = "leave the rules of a repository alone that nobody trusts", "0.130.0"
+    UNTRUSTED_RULES_IGNORED = "ignore the rules of an untrusted repository", "0.130.0"
     TRACELESS_THREADS = "open a session that leaves no trace before its first message", "0.115.0"
 
     # --- turns ---
@@ -120,7 +120,7 @@ class Feature(Enum):
     REVERT = "go back to an earlier turn of a session (thread/revert)", "0.148.0"
     FORK_AT_TURN = "fork a session from an earlier turn", "0.143.0"
     GOALS = "keep a goal for a session", "0.128.0"
-    PLAN_INSTRUCTIONS = "say by itself what plan mode is", "0.115.0"
+    PLAN_INSTRUCTIONS = "bring its own instructions for plan mode", "0.115.0"
 
     # --- exec and cloud ---
     CLOUD = "run tasks in the Codex cloud", "0.93.0"

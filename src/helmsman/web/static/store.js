@@ -168,7 +168,7 @@ class Store extends EventTarget {
         await this.#take("overview", () => source.readOverview());
         other.problem = undefined;
       } catch (error) {
-        other.problem = error.code ? error.message : `${name} gives an answer that makes no sense.`; // nor is it believed to
+        other.problem = error.code ? error.message : `${name} gives an answer that is not valid.`; // nor is it believed to
         if (this.#others.get(name) === other) other.timer = setTimeout(other.refresh, AGAIN);
       }
       if (before !== other.problem) this.#tell("overview");

@@ -221,7 +221,7 @@ export class SessionView {
       if (before) return; // the last known state stays
       this.heading.textContent = error.code === "session_not_found" ? "There is no such session" : "This session cannot be read";
       this.element.classList.add("unknown");
-      this.facts.textContent = error.code ? error.message : `${hosts.of(this.id)} gives an answer that makes no sense.`;
+      this.facts.textContent = error.code ? error.message : `${hosts.of(this.id)} gives an answer that is not valid.`;
     }
   }
 
