@@ -25,6 +25,7 @@ $(VENV)/.pip: pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.runtime: $(VENV)/.pip
+	@echo "Installing Helmsman with a Codex: about 150 MB, a minute or two."
 	$(INSTALL)
 	@touch $@
 
