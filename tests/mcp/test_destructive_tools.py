@@ -24,7 +24,7 @@ HARMLESS = {
 
 async def test_every_tool_that_can_lose_work_is_marked_as_destructive(settings: Settings) -> None:
     found: dict[str, ToolAnnotations | None] = {}
-    for toolsets in (("sessions", "extras"), ("router",)):
+    for toolsets in (("sessions",), ("extras",), ("router",)):
         async with (
             HelmsmanService(replace(settings, tools=toolsets, expose_primitives=True)) as helm,
             Client(build_server(helm)) as client,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from helmsman.base.structs import replace
-from helmsman.mcp.server import build_server
+from helmsman.mcp.server import build_server, toolset_tools
 from helmsman.service import HelmsmanService
 from helmsman.settings import Settings
 from helmsman.testing import CodexHome, ScriptedModel, hang, run, say, usage
@@ -36,8 +36,9 @@ def works(git_repo: Path) -> dict[str, Any]:
     return {**arguments, "worktree": True}
 
 
-async def test_the_tools_are_listed_with_schemas_texts_and_annotations(codex: Caller) -> None:
-    tools = {tool.name: tool for tool in (await codex.client.list_tools()).tools}
+def test_the_tools_are_listed_with_schemas_texts_and_annotations() -> None:
+    offered = (*toolset_tools("sessions", ("sessions",)), *toolset_tools("extras", ("extras",)))
+    tools = {tool.name: tool.listed() for tool in offered}
     assert set(tools) >= TOOLS
     for name in TOOLS:
         tool = tools[name]
