@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import stat
+import tomllib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -58,6 +59,16 @@ def test_the_package_is_installed_in_the_version_of_the_registry_without_its_scr
     packed, installed = log.read_text().splitlines()
     assert packed.startswith("pack pi-acp@0.0.34 --ignore-scripts")
     assert installed.startswith("install --omit=dev --ignore-scripts")
+
+
+def test_the_table_of_an_agent_has_what_is_known_of_it() -> None:
+    table = tomllib.loads(registered("kimi").table(("/bin/kimi", "acp")))["agents"]["kimi"]
+    assert table == {
+        "command": ["/bin/kimi", "acp"],
+        "title": "Kimi Code",
+        "mode": "default",
+        "writable": ["~/.kimi-code"],
+    }
 
 
 def test_every_entry_has_an_exact_version_and_a_checksum() -> None:

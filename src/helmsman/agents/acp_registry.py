@@ -25,7 +25,7 @@ from helmsman.base.user_directories import data_directory
 from helmsman.errors import HelmsmanError, InvalidInput
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 _FILE: Final = Path(__file__).with_name("acp_registry.json")
 REGISTRY: Final = "https://cdn.agentclientprotocol.com/registry/v1/latest/registry.json"
@@ -42,7 +42,10 @@ class NotInstalled(HelmsmanError):
 
 
 class RegisteredAgent(Value, frozen=True, kw_only=True):
-    """Agent in the registry. `integrity` is the checksum of its package, as npm writes it."""
+    """Agent in the registry. `integrity` is the checksum of its package, as npm writes it.
+
+    `mode` is the one in which it asks, and `writable` are directories that it must write to, as far as they are known.
+    """
 
     id: str
     name: str
@@ -53,6 +56,14 @@ class RegisteredAgent(Value, frozen=True, kw_only=True):
     program: str
     integrity: str
     args: tuple[str, ...] = ()
+    mode: str | None = None
+    writable: tuple[str, ...] = ()
+
+    def table(self, command: Sequence[str]) -> str:
+        """Return the table of `helmsman.toml` that makes it an agent of the user."""
+        values = {"command": command, "title": self.name, "mode": self.mode, "writable": self.writable}
+        lines = (f"{key} = {json.dumps(value)}\n" for key, value in values.items() if value)
+        return f"[agents.{self.id}]\n{''.join(lines)}"
 
     def install(self) -> tuple[str, ...]:
         """Install the agent in the user's data directory, and return its command. Blocks.

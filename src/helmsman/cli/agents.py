@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import tomllib
 from typing import TYPE_CHECKING, Any, Final
@@ -432,9 +431,8 @@ def add_command(name: str | None, refresh: bool, agreed: bool, as_json: bool) ->
     host().begin_change()
     with at_work(f"Installing {agent.name}", as_json=as_json):
         words = agent.install()
-    table = f"[agents.{agent.id}]\ncommand = {json.dumps(words)}\ntitle = {json.dumps(agent.name)}\n"
     path.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(path, f"{content.rstrip()}\n\n{table}".lstrip(), mode=0o600)
+    replace_file(path, f"{content.rstrip()}\n\n{agent.table(words)}".lstrip(), mode=0o600)
     said = f"Installed. Try it: helmsman run --agent {agent.id} --trust-repository"
     print_result(said, {"agent": agent.id, "version": agent.version, "command": list(words)}, as_json=as_json)
     return ExitCode.OK
