@@ -57,7 +57,7 @@ async def test_clients_over_http_see_and_do_what_each_would_alone(
         Client(two.transport()) as second,
     ):
         assert "codex_fork" not in {tool.name for tool in (await first.list_tools()).tools}
-        assert "codex_fork" in {tool.name for tool in (await second.list_tools()).tools}
+        assert "helmsman_find" in {tool.name for tool in (await second.list_tools()).tools}, "codex_fork is found by it"
         ours, theirs = Caller(first), Caller(second)
         hidden = (await theirs("codex_start", prompt="touch", worktree=True, **asking))["sessionId"]
         assert (await theirs.until_settled(hidden))["status"] == "done", "its own rule has answered"
