@@ -11,7 +11,6 @@ import click
 from helmsman.base.caller_context import expand_home
 from helmsman.base.json_values import present
 from helmsman.base.sanitize import one_line, visible
-from helmsman.capabilities.usage_report import parse_since
 from helmsman.cli.command import cli_command, reports_errors
 from helmsman.cli.consoles import echo, is_terminal, result_console
 from helmsman.cli.exit_codes import ExitCode
@@ -90,6 +89,8 @@ def command(
     On a terminal, sessions of your other machines (`helmsman config hosts`) that wait for an answer follow. Not on a
     terminal, the columns are separated by tabs: id, time, directory, source, summary, status, agent.
     """
+    from helmsman.capabilities.usage_report import parse_since  # it loads Codex, and `--help` loads this module
+
     place = None if directory is None else host().place(directory)
     begin = None if since is None else parse_since(since)
 
