@@ -335,7 +335,7 @@ async def test_a_discarded_worktree_leaves_nothing_and_says_what_went(
     with pytest.raises(WorktreeError, match="is gone"):
         await helm.extras.changes.diff(session.id)
     for goes_on in (helm.say, helm.fork):
-        with pytest.raises(InvalidInput, match="does not exist any more"):
+        with pytest.raises(InvalidInput, match="no longer exists"):
             await goes_on(session.id, "look")
 
 
