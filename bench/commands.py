@@ -22,6 +22,7 @@ from bench.figures import Row, Sample, by_turns, compared
 from bench.model import ASK_SENTENCE
 from bench.place import open_place
 from bench.usage import write_sessions
+from helmsman.agents.supervisor.records import read_records
 from helmsman.testing.hubs import end_hub
 
 if TYPE_CHECKING:
@@ -91,6 +92,8 @@ async def measure(rounds: int = ROUNDS) -> list[Row]:
             )
         finally:
             end_hub(place.folder / "state")
+            for record in read_records(place.folder / "state"):
+                record.stop()
         return rows
 
 
