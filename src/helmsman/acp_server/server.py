@@ -62,10 +62,12 @@ log = logging.getLogger(__name__)
 
 # Begins the key of a conversation's first task, which leads to its session also in another process.
 _KEY: Final = "acp:"
+# Marks an id whose session is found by its first task. Ids of sessions begin otherwise.
 _NEW: Final = "new-"
 _OUTPUT_CHARS: Final = 20_000
 _DIFF_CHARS: Final = 8_000
 _LIST_LIMIT: Final = 50
+# The only mode that lets the agent write.
 _WRITES: Final = "auto"
 _MODES: Final[Mapping[str, tuple[str, str, dict[str, Any]]]] = {
     "default": ("Default", "As the agent's own configuration says", {}),
@@ -89,6 +91,7 @@ class _Conversation:
         self.directories: list[str] = []
         """Further directories that it may write where its mode lets it write."""
         self.reading: asyncio.Task[None] | None = None
+        # Set when no turn runs and every update has been sent.
         self.idle = asyncio.Event()
         self.asking: dict[str, asyncio.Task[None]] = {}
         """Questions that the client shows now."""
@@ -97,6 +100,7 @@ class _Conversation:
 
     def leave(self) -> None:
         """Stop reading and asking."""
+        # Only the reading ends: the session and its turn belong to the hub, and other clients may watch it.
         for task in (self.reading, *self.asking.values()):
             if task is not None:
                 task.cancel()
@@ -105,6 +109,7 @@ class _Conversation:
         """Return the options of the next turn."""
         model = {} if self.model is None else {"model": self.model}
         roots = {"writable_roots": self.directories} if self.directories and self.mode == _WRITES else {}
+        # The mode comes last, so no option can widen it.
         return {**self.options, **model, **roots, **_MODES[self.mode][2]}
 
 
@@ -114,6 +119,7 @@ class AcpServer:
     def __init__(self, helm: Helmsman) -> None:
         self._helm = helm
         self._conversations: dict[str, _Conversation] = {}
+        # Agents take images as files. The directory lives as long as the connection.
         self._images = tempfile.TemporaryDirectory(prefix="helmsman-acp-")
         self._by = AnsweredBy("person", "an ACP client", "form")
         self._has_forms = False
@@ -137,11 +143,13 @@ class AcpServer:
         client_info: schema.Implementation | None = None,
         **_: Any,
     ) -> schema.InitializeResponse:
+        # An elicitation capability without `form` means URLs only.
         elicitation = client_capabilities and client_capabilities.elicitation
         self._has_forms = bool(elicitation and elicitation.form)
         if client_info is not None:
             self._by = AnsweredBy("person", client_info.title or client_info.name, "form")
         return schema.InitializeResponse(
+            # The lower version: a newer client falls back, an older one is served as it asks.
             protocol_version=min(protocol_version, acp.PROTOCOL_VERSION),
             agent_info=schema.Implementation(name="helmsman", title="Helmsman", version=__version__),
             agent_capabilities=schema.AgentCapabilities(
@@ -156,6 +164,7 @@ class AcpServer:
                     additional_directories=schema.SessionAdditionalDirectoriesCapabilities(),
                 ),
             ),
+            # Agents log in with their own programs.
             auth_methods=[],
         )
 
@@ -179,6 +188,7 @@ class AcpServer:
         mcp_servers: list[Any] | None = None,
         **_: Any,
     ) -> schema.NewSessionResponse:
+        # A relative path would be resolved against the hub's directory.
         _require_directory(cwd)
         agent = self._helm.settings.default_agent
         conversation = _Conversation(f"{_NEW}{secrets.token_hex(12)}", cwd, agent)
@@ -198,10 +208,13 @@ class AcpServer:
     ) -> schema.LoadSessionResponse:
         conversation = await self._opened(cwd, session_id, additional_directories, mcp_servers)
         if conversation.session is not None:
+            # The history is complete, unlike the feed, which keeps the newest events only.
             for turn in await _refused_as_error(self._helm.history(conversation.session.id)):
                 for item in turn.items:
                     has_ended = item.status in ("completed", "failed")
+                    # Everything is sent as ended, except the items of a turn that still runs.
                     await self._send_item(conversation, item, ended=has_ended, started=True)
+        # After the history, so that live updates follow it.
         self._read(conversation)
         return schema.LoadSessionResponse(modes=_modes(conversation), config_options=await self._config(conversation))
 
@@ -258,6 +271,7 @@ class AcpServer:
 
     async def close_session(self, session_id: str, **_: Any) -> schema.CloseSessionResponse:
         """Stop a running turn, and send the client nothing more of the session. The session itself is kept."""
+        # Unknown ids are no error: closing twice is fine.
         conversation = self._conversations.pop(session_id, None)
         if conversation is not None:
             conversation.leave()
@@ -278,15 +292,18 @@ class AcpServer:
         conversation = self._known(session_id)
         options = await self._config(conversation)
         option = next((one for one in options if one.id == config_id), None)
+        # Only a listed value: an arbitrary model or agent name would fail at the first prompt.
         if option is None or value not in {choice.value for choice in option.options if isinstance(choice, _CHOICE)}:
             raise RequestError.invalid_params(
                 {"message": f"There is no option {config_id!r} with the value {value!r}."}
             )
         if config_id == "agent":
+            # Models belong to an agent.
             conversation.agent, conversation.model = str(value), None
         elif config_id == "mode":
             conversation.mode = str(value)
         else:
+            # The empty value is the default model.
             conversation.model = str(value) or None
         return schema.SetSessionConfigOptionResponse(config_options=await self._config(conversation))
 
@@ -297,11 +314,13 @@ class AcpServer:
         text, images = self._content(prompt)
         # Before the message is sent: its turn may have ended when `_send` returns.
         conversation.idle.clear()
+        # Usage is reported per prompt, and the session counts all turns.
         before = conversation.session.usage if conversation.session is not None else None
         session = await _refused_as_error(self._send(conversation, text, images))
         conversation.session = session
         self._read(conversation, since=session.turn_cursor)
         await conversation.idle.wait()
+        # An interrupted turn may have an error as well, but its client asked for it.
         if session.error is not None and session.status == "error":
             raise RequestError(-32603, session.error.message, {"code": session.error.code})
         stopped: Any = "cancelled" if session.status == "interrupted" else "end_turn"
@@ -324,6 +343,7 @@ class AcpServer:
                 cwd=conversation.cwd,
                 agent=conversation.agent,
                 images=images,
+                # Also after a crash of the client: a repeated prompt finds its session and does not start a second one.
                 idempotency_key=f"{_KEY}{conversation.id}",
                 **options,
             )
@@ -333,6 +353,7 @@ class AcpServer:
             # If the agent cannot steer, or the turn ends just now, the message is queued.
             with suppress(Unsupported, SessionIdle):
                 return await say(session_id, text, when_busy="steer")
+        # Queued, not refused: an editor may send its next prompt while another client's turn runs.
         return await say(session_id, text, images=images, when_busy="queue", **options)
 
     def _content(self, blocks: Sequence[Any]) -> tuple[str, list[str]]:
@@ -346,6 +367,7 @@ class AcpServer:
                 case schema.ImageContentBlock():
                     images.append(self._stored_image(block))
                 case schema.ResourceContentBlock():
+                    # A link names a file; the agent reads it itself.
                     parts.append(_place(block.uri))
                 case schema.EmbeddedResourceContentBlock(resource=schema.TextResourceContents() as resource):
                     parts.append(f"\nContent of {_place(resource.uri)}:\n```\n{resource.text}\n```\n")
@@ -357,11 +379,13 @@ class AcpServer:
 
     def _stored_image(self, block: schema.ImageContentBlock) -> str:
         try:
+            # `validate=True`, because the default ignores characters that are not base64.
             content = base64.b64decode(block.data, validate=True)
         except binascii.Error:
             raise RequestError.invalid_params({"message": "An image is not valid base64."}) from None
         if block.mime_type not in _EXTENSIONS:
             raise RequestError.invalid_params({"message": f"Images of type {block.mime_type!r} are not supported."})
+        # Agents detect the kind of an image by the extension.
         path = Path(self._images.name, f"{secrets.token_hex(8)}{_EXTENSIONS[block.mime_type]}")
         path.write_bytes(content)
         return str(path)
@@ -370,6 +394,7 @@ class AcpServer:
 
     def _read(self, conversation: _Conversation, since: int | None = None) -> None:
         """Send the client what happens in the session from now on, or from a cursor on."""
+        # One reader per conversation: two would send each update twice.
         if conversation.session is not None and conversation.reading is None:
             conversation.reading = asyncio.create_task(self._send_events(conversation, conversation.session, since))
 
@@ -392,6 +417,7 @@ class AcpServer:
 
     async def _send_event(self, conversation: _Conversation, session: Session, event: Event) -> None:
         match event:
+            # Only the session's own agent: text of sub-agents would be mixed into its message.
             case ItemDelta(item_type="agent_message", agent_id=None):
                 conversation.written.add(event.item_id)
                 await self._update(conversation, acp.update_agent_message_text(event.text))
@@ -400,6 +426,7 @@ class AcpServer:
                 await self._update(conversation, acp.update_agent_thought_text(event.text))
             case ItemStarted() | ItemUpdated():
                 await self._send_item(conversation, event.item, ended=False, started=isinstance(event, ItemStarted))
+            # Text that was sent as deltas must not come again with the finished item.
             case ItemEnded() if event.item.id in conversation.written:
                 conversation.written.discard(event.item.id)
             case ItemEnded():
@@ -407,10 +434,12 @@ class AcpServer:
             case QuestionAsked() if event.question.id in conversation.asking:
                 pass  # the next hub reports an open question again
             case QuestionAsked():
+                # Asked in a task: waiting here would hold back all later updates.
                 asking = asyncio.create_task(self._ask(conversation, session, event.question))
                 conversation.asking[event.question.id] = asking
             case QuestionClosed():
                 if (asked := conversation.asking.pop(event.question_id, None)) is not None:
+                    # Cancelling makes the request to the client void; its form closes.
                     asked.cancel()
             case SessionRenamed():
                 title = one_line(event.name or "") or None
@@ -465,9 +494,12 @@ class AcpServer:
             )
             reply = await self._client.create_elicitation(form_message(question), mode)
             action = getattr(reply, "action", "cancel")
+            # A reply without an action counts as dismissed.
             return form_answers(question, action, getattr(reply, "content", None))
+        # A choice without text fits a permission request, which every client can show.
         if len(question.prompts) == 1 and prompt.options and not prompt.free_text:
             return await self._ask_permission(conversation, question)
+        # Free text has no other way to a client without forms.
         instead = f"{form_message(question)}\n\nAnswer with: helmsman respond {question.session_id}\n"
         await self._update(conversation, acp.update_agent_message_text(instead))
         return None
@@ -481,6 +513,7 @@ class AcpServer:
         reply = await self._client.request_permission(
             session_id=conversation.id,
             tool_call=schema.ToolCallUpdate(
+                # The tool call that the client shows already, so that question and call are one entry.
                 tool_call_id=question.item_id or question.id,
                 title=text.title,
                 status="pending",
@@ -492,6 +525,7 @@ class AcpServer:
             ],
         )
         chosen = getattr(reply.outcome, "option_id", None)
+        # Only what was offered counts: a client may send any id.
         return [chosen] if chosen in offered else None
 
     # --- helpers -----------------------------------------------------------------------------------------------------
@@ -509,12 +543,14 @@ class AcpServer:
         conversation = self._conversations.get(conversation_id)
         if conversation is None:
             session_id = conversation_id
+            # A conversation of an earlier connection: its first task has its key.
             if conversation_id.startswith(_NEW):
                 task = await _refused_as_error(self._helm.tasks.with_key(f"{_KEY}{conversation_id}"))
                 if task is None or task.session_id is None:
                     raise RequestError.resource_not_found(conversation_id)
                 session_id = task.session_id
             session = await _refused_as_error(self._helm.session(session_id))
+            # The directory of the session: the client may have moved.
             conversation = _Conversation(conversation_id, session.directory or cwd, session.options.agent, session)
             self._conversations[conversation_id] = conversation
         _set_up(conversation, directories, servers)
@@ -524,6 +560,7 @@ class AcpServer:
         try:
             return await self._helm.installed(agent) is not None
         except HelmsmanError:
+            # A broken agent is not offered, and does not break the list.
             return False
 
     async def _config(self, conversation: _Conversation) -> list[schema.SessionConfigOptionSelect]:
@@ -533,6 +570,7 @@ class AcpServer:
         ]
         options = [_select("mode", "Mode", "mode", conversation.mode, modes)]
         agents = [one.name for one in self._helm.agents if await self._is_installed(one.name)]
+        # The agent is fixed with the first prompt, and one agent is no choice.
         if conversation.session is None and len(agents) > 1:
             choices = [
                 schema.SessionConfigSelectOption(value=name, name=self._helm.agents.title(name)) for name in agents
@@ -541,6 +579,7 @@ class AcpServer:
         try:
             models = await self._helm.extras.account.models(conversation.agent)
         except HelmsmanError as error:
+            # Agents without a list, or without a login. The session works all the same.
             log.info("No models of %s: %s", conversation.agent, error)
             models = ()
         if models:
@@ -560,6 +599,7 @@ async def serve_acp(helm: Helmsman) -> None:
     """Serve one ACP client on standard input and output until it disconnects."""
     agent = AcpServer(helm)
     try:
+        # The SDK routes session/fork and session/resume only with it.
         await acp.run_agent(agent, use_unstable_protocol=True)
     finally:
         agent.close()
@@ -570,6 +610,7 @@ async def _refused_as_error(awaitable: Any) -> Any:
     try:
         return await awaitable
     except HelmsmanError as error:
+        # -32602 (invalid params) is the caller's mistake, -32603 (internal error) anything else.
         code = -32602 if isinstance(error, InvalidInput) else -32603
         raise RequestError(code, error.message, {"code": error.code}) from error
 
@@ -583,6 +624,7 @@ def _set_up(conversation: _Conversation, directories: list[str] | None, servers:
     """Take over the directories and MCP servers that the client gives with a session."""
     if directories:
         conversation.directories = directories
+    # Only Codex takes MCP servers for a single session, by its configuration.
     if servers and conversation.agent == "codex":
         conversation.options["config"] = dict(_server_config(server) for server in servers)
 
@@ -596,6 +638,7 @@ def _server_config(server: Any) -> tuple[str, dict[str, Any]]:
         case schema.HttpMcpServer():
             return key, {"url": server.url, "http_headers": {one.name: one.value for one in server.headers}}
         case _:
+            # `initialize` offers no SSE.
             raise RequestError.invalid_params({"message": f"MCP server {server.name!r}: use stdio or HTTP."})
 
 
@@ -644,14 +687,17 @@ def _tool_call(item: Any, *, started: bool, ended: bool) -> Any:
     if ended:
         status = "failed" if item.status == "failed" else "completed"
     title, kind, content, locations = _shown_call(item)
+    # The first update creates the entry in the client, later ones must name an existing one.
     make: Any = acp.start_tool_call if started else acp.update_tool_call
     return make(item.id, title=title, kind=kind, status=status, content=content or None, locations=locations or None)
 
 
 def _shown_call(item: Any) -> tuple[str, Any, list[Any], list[Any]]:
+    # ACP has kinds of its own, which decide the icon and the view.
     match item:
         case CommandExecution():
             output = exact(item.output[-_OUTPUT_CHARS:])
+            # The end of the output says how the command went.
             return one_line(item.command), "execute", [acp.tool_content(acp.text_block(output))] if output else [], []
         case FileChange():
             diffs = [f"{one.path}\n{one.diff}" for one in item.changes if one.diff]

@@ -48,6 +48,7 @@ class AccountOutput(Output):
 
 
 def _models_in_words(output: ModelsOutput) -> str:
+    # The efforts are listed too: some clients show a model only this text, not the structured content.
     return "\n".join(
         f"{model.id}{' (default)' if model.is_default else ''}: {', '.join(model.efforts)}" for model in output.models
     )
@@ -81,6 +82,7 @@ class SkillsOutput(Output):
 
 def _skills_in_words(output: SkillsOutput) -> str:
     rows = [f"{one.name}{'' if one.enabled else ' (off)'}: {one.description}" for one in output.skills]
+    # Names and problems come from files of the repository, so control characters must not get through.
     return "\n".join(map(exact, [*rows, *(output.problems or ())])) or "Codex has no skills."
 
 

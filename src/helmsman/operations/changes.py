@@ -15,6 +15,7 @@ from helmsman.shapes.contract import ChangedFile, Input, Output, SessionId, Sess
 from helmsman.shapes.rendering import applied_as_dict, diff_as_dict
 from helmsman.shapes.session_status import files_output
 
+# Names in the text; `files` has up to `_FILES_LISTED` of them.
 _FILES_NAMED: Final = 20
 _FILES_LISTED: Final = 1000
 
@@ -91,6 +92,7 @@ async def diff(call: OperationCall, args: DiffInput) -> DiffOutput:
     output = DiffOutput.model_validate(diff_as_dict(changed))
     output.diff, output.digest = page.text, page.digest
     if page.is_last:
+        # Only a diff read to its end counts as shown: apply may bring over nothing that the client has not seen.
         changes.shown.show(call.viewer, args.session_id, changed.diff.patch)
     else:
         shown = page.digest.partition("-")[0]
@@ -99,6 +101,7 @@ async def diff(call: OperationCall, args: DiffInput) -> DiffOutput:
             f"helmsman diff {changed.session_id}]"
         )
     output.stat = cut(output.stat, OUTPUT_CHARS)
+    # Set before the list is cut, because it counts what the cut removes.
     output.more_files = max(0, len(output.files) - _FILES_LISTED) or None
     output.files = output.files[:_FILES_LISTED]
     return output

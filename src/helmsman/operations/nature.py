@@ -38,15 +38,19 @@ class Nature(Value, frozen=True):
 READS: Final = Nature(reads=True, idempotent=True, repeat="freely")
 ACTS: Final = Nature(destroys=True, reaches_out=True)
 STARTS: Final = replace(ACTS, repeat="finds out")  # the task that it creates tells whether it ran
+# A review changes no file, but the agent that reviews reaches its provider.
 REVIEWS: Final = Nature(reaches_out=True)
 STARTS_REVIEW: Final = replace(REVIEWS, repeat="finds out")
 ANSWERS: Final = replace(ACTS, repeat="finds out")  # the first answer counts, and its author is recorded
 STOPS: Final = Nature(destroys=True, idempotent=True, repeat="freely")
+# Agent and commands must have stopped when it returns, so a client that leaves must not cut it short.
 INTERRUPTS: Final = replace(STOPS, completes=True)
+# A repeated rollback would take back further turns.
 FORGETS: Final = Nature(destroys=True)
 ARRANGES: Final = Nature(idempotent=True, repeat="freely")  # changes how something is stored, and loses nothing
 MOVES_CHANGES: Final = replace(STOPS, repeat="finds out")  # the working tree tells whether it ran
 
+# Verbs that no MCP tool offers are here too: the hub refuses a verb without a nature.
 _BY_VERB: Final = {
     **dict.fromkeys(
         (

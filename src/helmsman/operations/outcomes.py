@@ -57,6 +57,8 @@ async def _asked(call: OperationCall, args: shapes.OutcomeInput) -> shapes.Outco
     if args.task_id is None:
         task = await call.helm.extras.outcomes.start(args.wanted(), idempotency_key=args.idempotency_key)
     else:
+        # A new job returns immediately, because it takes minutes; a call that follows one waits as long as every client
+        # allows.
         task = await _job(call, args)
         seconds = shapes.WAIT_SECONDS if seconds is None else seconds
         if args.cancel:
@@ -76,6 +78,7 @@ async def _job(call: OperationCall, args: shapes.OutcomeInput) -> Task:
     Raises:
         InvalidInput: It is not a job, or has another kind.
     """
+    # Options of the job itself are refused with a taskId: they would have no effect on a job that runs.
     begins = set(args.model_fields_set) - {"task_id", "timeout_sec", "wait_sec", "cancel", "with_diff", "with_output"}
     if begins:
         raise InvalidInput(

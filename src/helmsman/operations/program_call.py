@@ -34,10 +34,12 @@ class ProgramCall:
     async def wait(
         self, sessions: Sequence[Session], *, seconds: float, until: Literal["attention", "change", "all"] = "attention"
     ) -> Deferred | None:
+        # The time limit ends the wait without an error: the caller then gets the status as it is.
         with anyio.move_on_after(seconds):
             while running := [session for session in sessions if session.state.is_running]:
                 if any(session.questions for session in running) or (until != "all" and len(running) < len(sessions)):
                     break
+                # One change of any session wakes the loop, which then looks at all of them again.
                 await first_change(running)
                 if until == "change":
                     break
@@ -56,6 +58,7 @@ class ProgramCall:
         return _NotAsked()
 
 
+# A model's proposal needs a person. A program of the user already acts for that person.
 class _NotAsked:
     """Confirmation for programs of the user, which act on the user's behalf: always granted."""
 

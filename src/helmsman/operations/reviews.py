@@ -99,6 +99,7 @@ def _target(args: ReviewInput) -> ReviewTarget | None:
         return None
     kind = args.target or "uncommitted"
     given = {"base": args.branch, "commit": args.commit, "custom": args.instructions}
+    # A branch beside target commit is a contradiction. Choosing one of them would review something else than was meant.
     strays = [name for name, value in (("base", args.branch), ("commit", args.commit)) if value and name != kind]
     if strays:
         raise InvalidInput(
@@ -154,8 +155,10 @@ async def review(call: OperationCall, args: ReviewInput) -> ReviewOutput:
     nothing. Waits up to timeoutSec; while status is active, call it again with sessionId alone. Where nothing changed,
     it says so at once. For other questions about code use {tool}_start with sandbox read-only."""
     reviews = call.helm.extras.reviews
+    # Only the options that were given: a review inside a session otherwise keeps the session's own.
     given = args.model_dump(include={"agent", *SafetyOptions.__annotations__})
     session = None
+    # sessionId alone follows a review. With a target it begins one inside that session.
     if args.session_id is not None and args.target is None:
         session = await call.helm.session(args.session_id)
         if given.get("agent") not in (None, session.options.agent):
@@ -174,13 +177,16 @@ async def review(call: OperationCall, args: ReviewInput) -> ReviewOutput:
             detached=args.detached,
             model=args.model,
             on_question=call.on_question,
+            # Tools of Codex review with Codex; those of any agent let the caller choose.
             **({"agent": CODEX} | given),
         )
         if begun.session is None:
+            # Decided before any agent starts, so an empty change costs no tokens.
             return ReviewOutput(status="done", findings=[], text=begun.nothing, nothing_to_review=True, verified=True)
         session = begun.session
     await call.watch(session, seconds=args.timeout_sec)
     report = await reviews.report(session.id)
+    # Any session can be named, also one that never reviewed.
     if report is None and session.status == "done":
         raise InvalidInput(
             f"There was no review in session {session.id}. Give a target to begin one.", parameter="sessionId"

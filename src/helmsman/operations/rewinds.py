@@ -13,6 +13,7 @@ from helmsman.operations.table import OperationCall, operation
 from helmsman.shapes.contract import ChangedFile, Input, Output, SessionId
 from helmsman.shapes.rewinds import rewind_as_dict, rewind_in_words
 
+# The text stays readable for a model; the digest covers all files.
 _FILES_LISTED: Final = 1000
 
 
@@ -25,6 +26,7 @@ class RewindInput(Input):
         None, description='What is taken back, e.g. "files". Default: both, or what the agent can.'
     )
     undo: bool = Field(False, description="Take back the last rewind of this session instead, e.g. true.")
+    # Rewinding loses work, so it takes two calls: the second names what the first has shown.
     digest: str | None = Field(
         None, description="Of what was shown, e.g. 9f86d081…: that is done. Left out: it is only shown."
     )
@@ -75,6 +77,7 @@ async def rewind(call: OperationCall, args: RewindInput) -> RewindOutput:
     else:
         rewind = await rewinding.rewind(args.session_id, digest=args.digest, to=args.to, part=args.part, undo=args.undo)
     output = RewindOutput.model_validate(rewind_as_dict(rewind, done=args.digest is not None))
+    # A preview is read by a model: cut what does not fit its context. The digest is of the whole.
     output.diff = None if output.diff is None else cut(output.diff, TEXT_CHARS)
     output.files = None if output.files is None else output.files[:_FILES_LISTED]
     return output

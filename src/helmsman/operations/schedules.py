@@ -89,6 +89,7 @@ async def schedule(call: OperationCall, args: ScheduleInput) -> SchedulesOutput 
             task = await schedules.run_now(which)
             return _output([await schedules.get(which)]).model_copy(update={"task_id": task.id})
         case "pause" | "resume" | "remove":
+            # Each of these is a method of that name, and the action's type allows no other name.
             return _output([await getattr(schedules, args.action)(which)])
 
 
@@ -99,6 +100,7 @@ async def _proposed(call: OperationCall, args: ScheduleInput) -> SchedulesOutput
         if confirm.is_yes:
             await confirm.by_person(schedules.confirm, confirm.answered)
         return _output([await schedules.get(confirm.answered)])
+    # Stored as a proposal first: if the client goes away with the form open, the user can still confirm it elsewhere.
     schedule = await schedules.add(_required("prompt", args.prompt), **args.options(CODEX))
     asked = await confirm.ask(schedule.id, what_begins(schedule), partial(schedules.confirm, schedule.id))
     return _output([await schedules.get(schedule.id)]) if asked is None else asked

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 _DEFS: Final = "#/$defs/"
 
 
+# Tools are listed on every connection, and their models never change while the process runs.
 @cache
 def listed_schema(
     model: type[BaseModel], mode: Literal["validation", "serialization"], *, in_full: bool = False
@@ -28,6 +29,7 @@ def listed_schema(
     """
     schema = model.model_json_schema(by_alias=True, mode=mode)
     properties = schema.get("properties", {})
+    # `options` of a start tool names these. They cost each conversation tokens and are rarely used.
     for name in [name for name, field in properties.items() if field.pop("unlisted", False) and not in_full]:
         del properties[name]
     definitions = {name: _for_callers(part) for name, part in schema.pop("$defs", {}).items()}
@@ -55,12 +57,16 @@ def _shortened(
     if "$ref" in schema:
         name = schema.pop("$ref").removeprefix(_DEFS)
         found = definitions[name]
+        # The second occurrence costs tokens and adds nothing. Inputs keep theirs: a model fills them in one by one.
         schema = (_undescribed(found) if name in described and not takes else found) | schema
         definitions = definitions | {name: {"type": found.get("type", "object")}}  # where it contains itself
         described.add(name)
+    # Pydantic derives titles from names.
     schema.pop("title", None)
+    # The default of JSON Schema.
     if schema.get("additionalProperties") is True:
         del schema["additionalProperties"]
+    # Defaults of outputs tell nothing: an answer has the field or it does not.
     if "default" in schema and not (takes and _is_worth_listing(schema["default"])):
         del schema["default"]
     if ("enum" in schema or "const" in schema) and not takes:

@@ -48,6 +48,7 @@ def state_in_words(output: Any) -> str:
     return words
 
 
+# Accepted without asking the agent, which would start one only to list its models.
 _COMMON_EFFORTS: Final = frozenset({"none", "minimal", "low", "medium", "high", "xhigh"})
 
 
@@ -64,6 +65,7 @@ async def refuse_unknown_effort(call: OperationCall, effort: str | None, agent: 
     except Unsupported:
         return  # the agent cannot list its models, so it has to check the effort itself
     known = list(dict.fromkeys(one for model in models for one in model.efforts))
+    # An agent that names no efforts cannot be checked against.
     if known and effort not in known:
         raise InvalidInput(f"There is no effort {effort!r:.100}. Use one of: {', '.join(known)}.", parameter="effort")
 
@@ -95,6 +97,7 @@ async def say(call: OperationCall, args: contract.SayInput) -> contract.SayOutpu
     return contract.SayOutput(
         session_id=session.id,
         status=session.status,
+        # The turn can be over when `say` returns: the task is the one of this message, not a later one's.
         task_id=session.task_id if before is None else before.id,
         handed_over_from=handed_over_from,
         note=" ".join(session.notes) or None if handed_over_from else None,
@@ -119,9 +122,11 @@ async def wait(call: OperationCall, args: contract.WaitInput) -> contract.Status
     deferred = await call.wait(sessions, seconds=args.timeout_sec, until=args.until)
     if deferred is not None:
         return deferred
+    # `min` keeps the caller's order among equals. Only one status is returned in full: a model's context pays for it.
     session = min(sessions, key=_urgency)
     status = _with_who_answers(call, session, session_status(session))
     if len(sessions) > 1:
+        # Enough to decide which session to look at next.
         status.sessions = [
             contract.WaitedSession(
                 session_id=one.id, status=one.status, result=cut(one.result or "", LINE_CHARS) or None
@@ -171,6 +176,7 @@ def _list_in_words(output: contract.ListOutput) -> str:
 async def list_sessions(call: OperationCall, args: contract.ListInput) -> contract.ListOutput:
     """The sessions {agents_have} on this machine, newest first, from any directory and origin, those running now marked.
     Use it to find a sessionId to continue."""
+    # Tools of Codex list Codex only. Those of any agent pass their own agent, which wins here.
     options = {"agent": CODEX} | args.model_dump(exclude={"working_directory", "search"})
     if args.search is not None:
         return await _searched(call, args.search, args.working_directory, options)
@@ -182,6 +188,7 @@ async def list_sessions(call: OperationCall, args: contract.ListInput) -> contra
 async def _searched(
     call: OperationCall, words: str, directory: str | None, options: Mapping[str, Any]
 ) -> contract.ListOutput:
+    # Results of a search are ranked, so they have no pages.
     if options["query"] is not None or options["cursor"] is not None:
         raise InvalidInput("search goes with neither query nor cursor. Leave them out.", parameter="search")
     wanted = {name: options[name] for name in ("agent", "limit", "include_archived")}

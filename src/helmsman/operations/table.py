@@ -129,6 +129,7 @@ class Operation(Generic[InputT]):
 
     @cached_property
     def _models(self) -> tuple[type[InputT], type[Output]]:
+        # The type hints are the declaration: input and output are not repeated in the decorator.
         _, takes, gives = get_type_hints(self.run).values()
         return takes, next(kind for kind in (gives, *get_args(gives)) if isclass(kind) and issubclass(kind, Output))
 
@@ -139,6 +140,7 @@ class Operation(Generic[InputT]):
     def input(self, *, any_agent: bool = False, in_fleet: bool = False) -> type[InputT]:
         """Return the model of its input."""
         if in_fleet and self.fleet_input is not None:
+            # `any_agent` is a bool: False picks the model for Codex, True the one for any agent.
             return self.fleet_input[any_agent]
         if any_agent and self.agent_input is not None:
             return self.agent_input
@@ -162,4 +164,5 @@ def operation(
 
 def operations_in(module: Any) -> tuple[Operation[Any], ...]:
     """Return the operations that a module declares, in its order."""
+    # Modules list their tools in the order of their source.
     return tuple(one for one in vars(module).values() if isinstance(one, Operation))

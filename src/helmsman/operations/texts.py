@@ -19,6 +19,7 @@ CODEX: Final = "codex"
 
 _PLACEHOLDER: Final = re.compile(r"\{([\w']+)\}")
 _ONLY_CODEX: Final = re.compile(r"\[\[(.*?)\]\]", re.DOTALL)
+# Only before a capital or a quotation mark, so that "e.g. main" does not end a sentence.
 _BETWEEN_SENTENCES: Final = re.compile(r"(?<=\.)\s(?=[\"A-Z])")
 _TOOL_NAME: Final = re.compile(r"\b(codex|agent)_[a-z_]+")
 
@@ -105,6 +106,7 @@ def naming_only(names: Container[str], text: str) -> str:
     """
 
     def twin(match: re.Match[str]) -> str:
+        # `codex_` and `agent_` tools differ only in the prefix.
         other = ("agent" if match[1] == CODEX else CODEX) + match[0].removeprefix(match[1])
         return other if match[0] not in names and other in names else match[0]
 
@@ -118,5 +120,6 @@ def naming_only(names: Container[str], text: str) -> str:
     for sentence in _BETWEEN_SENTENCES.split(text):
         clauses = [clause for clause in sentence.split("; ") if is_known(clause)]
         if clauses:
+            # A clause is dropped with its colon, because what it introduces is gone too.
             sentences.append("; ".join(clauses).rstrip(".:") + "." if not is_known(sentence) else sentence)
     return " ".join(sentences)

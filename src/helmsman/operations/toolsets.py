@@ -10,6 +10,7 @@ from helmsman.operations.table import operations_in
 if TYPE_CHECKING:
     from helmsman.operations.table import Operation
 
+# `agents` has no extras of Codex, but reviews, which every agent can do.
 _MODULES: Final = {
     "sessions": ("sessions", "changes"),
     "agents": ("sessions", "changes", "reviews"),

@@ -144,11 +144,13 @@ async def goal(call: OperationCall, args: GoalInput) -> GoalOutput:
     it is reached or blocked: follow it with {tool}_wait, stop it with {tool}_interrupt, end it for good with an empty
     goal. For a single piece of work use {tool}_say."""
     upkeep = call.helm.extras.upkeep
+    # The session is opened in any case, because the answer has its status.
     session = await call.helm.session(args.session_id)
     found = None
     if args.goal is None:
         found = await upkeep.goal(session.id)
     elif args.goal.strip():
+        # An empty goal clears it. None only reads, so that a missing argument changes nothing.
         found = await upkeep.set_goal(session.id, args.goal, on_question=call.on_question)
     else:
         await upkeep.clear_goal(session.id)

@@ -68,6 +68,7 @@ def _in_words(output: UsageReportOutput) -> str:
     budgets = [f"{one.key}: {one.used:g} of {one.budget:g} {one.unit}" for one in output.budgets or ()]
     if not output.groups:
         return "\n".join(["Nothing was spent.", *budgets])
+    # Days are oldest first: the recent ones matter. Other groups begin with the largest.
     shown = output.groups[-_GROUPS_IN_WORDS:] if output.group_by == "day" else output.groups[:_GROUPS_IN_WORDS]
     lines = [f"{group.key}: {_line(group)}" for group in shown]
     return "\n".join([*lines, f"total: {_line(output.total)}", *budgets])
@@ -85,6 +86,7 @@ async def usage(call: OperationCall, args: UsageInput) -> UsageReportOutput:
     {tool}_status."""
     report = await call.helm.extras.usage.report(since=args.since, group_by=args.group_by, agent=args.agent)
     budgets = await call.helm.extras.budgets.states()
+    # The rest is summed up, so that groups and others still add up to the total.
     listed, rest = report.first(_MOST_GROUPS)
     return UsageReportOutput(
         group_by=report.group_by,

@@ -20,6 +20,7 @@ async def about_agent(helm: AgentService, name: str) -> dict[str, Any]:
         installed = await helm.installed(name)
         can = await helm.capabilities(name)
     except HelmsmanError as error:
+        # One broken agent must not hide the others.
         return about | {"installed": False, "problem": error.message}
     program = (
         {}
@@ -34,4 +35,5 @@ async def about_agent(helm: AgentService, name: str) -> dict[str, Any]:
 async def all_agents(helm: AgentService) -> list[dict[str, Any]]:
     """Describe all agents: the default agent first, then the installed ones."""
     found = [await about_agent(helm, agent.name) for agent in helm.agents]
+    # Sorting is stable: within each group the order of the configuration stays.
     return sorted(found, key=lambda one: (not one.get("isDefault"), not one["installed"]))

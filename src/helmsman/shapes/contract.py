@@ -22,6 +22,7 @@ from helmsman.settings import OnLimit
 
 
 class Input(BaseModel):
+    # `defer_build`: only the schemas that a server lists are built, because clients wait for it to start.
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", defer_build=True)
 
     @model_validator(mode="before")
@@ -30,6 +31,7 @@ class Input(BaseModel):
         """Drop nulls of optional fields: some agents send null for an argument they mean to omit."""
         if not isinstance(given, dict):
             return given
+        # A required argument keeps its null, so that it is refused and not silently empty.
         optional = {field.alias or key for key, field in cls.model_fields.items() if not field.is_required()}
         return {name: value for name, value in given.items() if value is not None or name not in optional}
 
@@ -41,8 +43,10 @@ class Input(BaseModel):
             InvalidInput: The arguments do not match. The error lists the known names.
         """
         try:
+            # Only the wire names: an alias and its field name in one call would be two values for one field.
             return cls.model_validate(given, by_alias=True, by_name=False)
         except ValidationError as error:
+            # One problem at a time: a model corrects the first and calls again.
             first = error.errors(include_url=False, include_context=False)[0]
         name = ".".join(str(part) for part in first["loc"]) or whole
         known = [field.alias or key for key, field in cls.model_fields.items()]
@@ -318,6 +322,7 @@ class WaitInput(Input):
         """
         if (self.session_id is None) == (not self.session_ids):
             raise InvalidInput("Give sessionId, or several as sessionIds.", parameter="sessionId")
+        # Order kept, duplicates dropped: the answer lists the sessions as they were asked for.
         return list(dict.fromkeys(self.session_ids or [self.session_id or ""]))
 
 
@@ -440,6 +445,7 @@ class ProgressOutput(Output):
         """Repeat percentage and steps under the names that other tools use for them."""
         self.percentage = self.percent
         if self.unit == STEPS and self.done is not None and self.total is not None:
+            # The step at work is the one after those that are done; at the end there is no further one.
             self.total_steps, self.current_step = self.total, min(self.done + 1, self.total)
             self.step_description = self.now.step if self.now is not None else None
         return self
@@ -447,6 +453,7 @@ class ProgressOutput(Output):
     @field_validator("now", "steps", mode="after")
     @classmethod
     def _nothing_is_left_out(cls, value: Any) -> Any:
+        # An empty list or object would read as a plan without steps.
         return None if not value or value == NowOutput() else value
 
 
@@ -536,6 +543,7 @@ class ListedSession(Output, Waits):
     @classmethod
     def of(cls, listed: dict[str, Any]) -> Self:
         """Return a short entry for the tool's list. `helmsman.shapes.listed_sessions` has the full one."""
+        # Cut here and not in the full entry, because the dashboard and the terminal have more room.
         summary = " ".join(listed.get("summary", "").split())[:_SUMMARY_CHARS] or None
         excerpt = "".join(listed.get("excerpt", ())) or None
         more = {"summary": summary, "activeStatus": listed.get("status"), "excerpt": excerpt}

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 FORMAT: Final = "helmsman.session"
 VERSION: Final = 1
+# Import reads the whole file into memory.
 MOST_BYTES: Final = 256 * 1024 * 1024
 _STATUSES: Final = ("completed", "failed", "interrupted", "inProgress")
 _AGENT_CHARS: Final = 40
@@ -57,7 +58,9 @@ def as_markdown(session: Session, turns: Sequence[PastTurn]) -> str:
 
 def as_page(session: Session, turns: Sequence[PastTurn], as_html: Callable[[str], str | None]) -> str:
     """Return one HTML page that loads and runs nothing. `as_html` renders Markdown of a model as inert HTML."""
+    # Redact before rendering: markup could split a secret into parts that no pattern matches.
     parts = (redact(part) for part in transcript_parts(session, turns, output_lines=None))
+    # A part that the renderer refuses is still shown, as plain text.
     body = "\n".join(as_html(part) or f"<pre>{escape(part)}</pre>" for part in parts)
     title = escape(one_line(redact(session.state.about or session.id)))
     return (
@@ -113,14 +116,17 @@ def read_document(content: bytes) -> ExportedSession:
     try:
         document = mapping(json.loads(content))
     except (ValueError, RecursionError):
+        # Deep nesting raises RecursionError, not ValueError.
         document = {}
     if document.get("format") != FORMAT:
         raise InvalidInput("This is no exported session. Export one with `helmsman session export --format json`.")
     if document.get("version") != VERSION:
+        # The name of the writer is text of a file, and goes into an error message.
         writer = one_line(text(document.get("helmsman")))[:_AGENT_CHARS]
         raise InvalidInput(f"Helmsman {writer} wrote this file in another format. Update Helmsman to read it.")
     about, turns = mapping(document.get("session")), document.get("turns")
     return ExportedSession(
+        # Everything here is written by others: texts on one line and bounded, statuses from a fixed set.
         one_line(text(about.get("agent")))[:_AGENT_CHARS].capitalize() or "An agent",
         one_line(optional_text(about.get("title")) or ""),
         tuple(map(_turn, turns if isinstance(turns, list) else [])),

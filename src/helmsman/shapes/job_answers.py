@@ -25,6 +25,7 @@ async def job_sessions(helm: AgentService, task: Task) -> list[Session]:
     """Return the sessions of a job that can still be opened, oldest first."""
     found: list[Session] = []
     for session_id in task.job_sessions:
+        # An agent may have deleted its session, or its program may be gone. The others still count.
         with suppress(HelmsmanError):
             found.append(await helm.session(session_id))
     return found
@@ -48,6 +49,7 @@ async def job_output(
         agent=task.agent if report is None else report.get("agent"),
         why=report.get("why") if report is not None else None if chosen is None else chosen.why,
         progress=(task.progress or {}).get("text") if task.is_running else None,
+        # A job completes only if its result was verified.
         verified=task.status == "completed" if task.has_ended else None,
         report=report if report is None or with_output else short_report(report),
         diff=results.diff if results is not None and with_diff else None,
@@ -60,6 +62,7 @@ async def job_output(
 
 
 _REPORT_CHARS: Final = 4_500  # at most 1,500 tokens
+# From generous to tight: the first limit that fits wins, so short reports lose nothing.
 _TEXT_LIMITS: Final = (400, 200, 100, 60)
 _ENTRIES: Final = 10
 _IN_FULL: Final = "withOutput: true brings all of it"
@@ -77,11 +80,13 @@ def short_report(report: Mapping[str, Any]) -> dict[str, Any]:
         return short
     for name in ("evidence", "rejected", "findings"):
         if isinstance(entries := short.get(name), list) and len(entries) > _ENTRIES:
+            # Failures first: they explain the verdict, and the passed checks are many.
             failed_first = sorted(entries, key=lambda one: bool(one.get("ok", True)))
             short[name] = failed_first[:_ENTRIES]
             short["says"] = f"{short['says']} ({len(entries) - _ENTRIES} of {name} are left out; {_IN_FULL}.)"
     cut_short = short
     for limit in _TEXT_LIMITS:
+        # `says` stays whole: it is the verdict, and names what is left out.
         cut_short = {name: _shortened(part, limit) if name != "says" else part for name, part in short.items()}
         if _fits(cut_short):
             break

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 async def listed_sessions(helm: AgentService, found: Sequence[SessionInfo]) -> list[dict[str, Any]]:
     """Return list entries, with status, for sessions found on disk."""
+    # One query for all sessions, not one each: a list has up to 500.
     tasks = await helm.tasks.of_sessions([info.session_id for info in found])
     ended = await helm.last_statuses([(info, tasks[info.session_id]) for info in found])
     known = helm.sessions
@@ -87,6 +88,7 @@ def listed_session(
         }
         shown |= {"note": state.note or state.timed_out_note or state.left_running_note}
     if info is not None:
+        # The agent's own storage is right about names and times: its own program may have changed them since.
         shown |= present(
             {
                 "sessionId": info.session_id,
@@ -113,6 +115,7 @@ def listed_session(
 def _waits(session: Session | None, tasks: Sequence[Task]) -> dict[str, Any]:
     """Return the wait state, from the session if it is waiting and from its tasks otherwise."""
     known = (None, None) if session is None else session.waiting
+    # Sessions of other processes are known by their tasks only.
     task = next((task for task in tasks if task.waiting_for is not None), None)
     return waits(*known) if known[0] is not None or task is None else waits(task.waiting_for, task.resumes_at)
 
@@ -125,6 +128,7 @@ def _known_status(
         return session.status
     # A waiting message is not yet a turn of the session.
     newest = next((task for task in tasks if not task.is_waiting), None)
+    # A task without its session here runs in another process, whose registry entry is all there is.
     if newest is not None and newest.is_running and (session is None or is_elsewhere(newest)):
         return "awaiting_approval" if newest.input_required else "active"
     return None if session is None else session.status
@@ -132,6 +136,7 @@ def _known_status(
 
 def _timed_out(session: Session | None, tasks: Sequence[Task]) -> list[str]:
     """Return the last turn's questions that timed out. Turns of other processes are known only by their task."""
+    # Without an engine the session may be a copy that was loaded before the other process's turn.
     if session is not None and (session.engine is not None or not tasks):
         return list(session.state.timed_out)
     return list(tasks[0].timed_out) if tasks else []

@@ -56,6 +56,7 @@ class OutcomeInput(Input):
             InvalidInput: The request is missing, or an option needs an existing task.
         """
         if self.request is None:
+            # Optional in the schema, because a call with taskId has none.
             raise InvalidInput("Say what is wanted (request), or which task to follow (taskId).", parameter="request")
         if self.cancel or self.wants_diff:
             raise InvalidInput(
@@ -64,11 +65,13 @@ class OutcomeInput(Input):
         return Wanted(
             kind=self.kind,
             request=self.request,
+            # Resolved now: the job runs in the hub, whose directory is another.
             directory=str(from_here(self.working_directory or ".").resolve()),
             agents=agents_of(self.agent),
             budget_usd=self.budget_usd,
             seconds=self.job_limit_sec,
             more=self.model_dump(by_alias=True, include=set(self.own), exclude_none=True),
+            # Kinds without one of these options simply have no such field.
             **self.model_dump(include={"check", "candidates", "apply", "judge"}),
         )
 
@@ -151,6 +154,7 @@ class ReviewJobInput(OutcomeInput):
 
     def wanted(self) -> Wanted:
         more = reviewed(branch=self.branch, commit=self.commit, diff=self.diff)
+        # Reviews need no request, unlike the other kinds.
         given = self if self.request is not None else self.model_copy(update={"request": WHOLE_REVIEW})
         return replace(super(ReviewJobInput, given).wanted(), more=more)
 

@@ -46,6 +46,7 @@ def _time_left(session: Session, question: Question) -> dict[str, Any] | None:
 
 def question_in_words(question: PendingQuestion) -> list[str]:
     """Render a question as lines: the plan, each part with its options, the time left."""
+    # The plan of an agent is what is approved, so it is shown in the text too.
     plan = question.details.get("plan")
     lines = [f"Plan: {marked(str(plan))}"] if plan else []
     for part in question.questions:
@@ -61,6 +62,7 @@ def question_in_full(session: Session, question: Question) -> dict[str, Any]:
     """Return a question with all that a page shows, sanitized. `helmsman.web.api` documents the fields."""
     shown = question_as_dict(question)
     words = describe(question)
+    # Counted by characters, not files: one file can be larger than all the rest.
     files, missing = shown_files(read_diff(words.diff or ""), _DIFF_CHARS)
     lines = [{"label": line.label, "text": line.text} for line in words.lines]
     if missing:  # a user must not approve a change that the page does not show in full
@@ -75,6 +77,7 @@ def question_in_full(session: Session, question: Question) -> dict[str, Any]:
         "questions": [
             {
                 **part,
+                # Refusing needs no full view; approving does.
                 "options": [option for option in part["options"] if not missing or option in REFUSALS],
                 "labels": {option: exact(option) for option in prompt.options},
                 "freeText": prompt.free_text or not prompt.options,

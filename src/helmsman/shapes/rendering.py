@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 
 def spent_as_dict(group: UsageGroup) -> dict[str, Any]:
     """Return the usage of a day, a model, a directory or a session."""
+    # Sums of floats: more digits would be noise.
     cost = {} if group.cost_usd is None else {"costUsd": round(group.cost_usd, 6)}
+    # Left out when zero, so that `costUsd` alone means the whole cost.
     unpriced = {"unpricedTokens": group.unpriced_tokens} if group.unpriced_tokens else {}
     return {"sessions": group.sessions, "turns": group.turns, **fields_as_dict(group.usage), **cost, **unpriced}
 
@@ -61,6 +63,7 @@ def task_as_dict(task: Task, writer: TaskWriter | None = None) -> dict[str, Any]
 
     With a `writer`, include whether only another process can stop the task (`elsewhere`).
     """
+    # A cloud task belongs to no process.
     is_elsewhere = writer is not None and task.is_running and task.origin == "local" and writer.is_elsewhere(task)
     shown = {
         "taskId": task.id,
@@ -98,12 +101,14 @@ def waits(waiting_for: str | None, resumes_at: datetime | None) -> dict[str, Any
     """Return the wait reason of a task or session, the time it resumes, and the seconds until then."""
     if resumes_at is None:
         return {} if waiting_for is None else {"waiting_for": waiting_for}
+    # A time that has just passed counts as now, not as a negative number of seconds.
     left = max(0, round((resumes_at - datetime.now(UTC)).total_seconds()))
     return {"waiting_for": waiting_for, "resumes_at": iso_time(resumes_at), "resumes_in_sec": left}
 
 
 def budget_as_dict(state: BudgetState) -> dict[str, Any]:
     """Return the used part of a budget."""
+    # `is_used_up` is a property, so `fields_as_dict` does not have it.
     return {**fields_as_dict(state), "used": round(state.used, 6), "unit": state.unit, "isUsedUp": state.is_used_up}
 
 

@@ -73,8 +73,10 @@ def rewind_in_words(shown: Mapping[str, Any]) -> list[str]:
 
 def _file(file: Mapping[str, Any], since: set[str]) -> str:
     old_path = file.get("oldPath")
+    # Paths may contain line breaks and control characters.
     path = one_line(file["path"] if old_path is None else f"{old_path} → {file['path']}")
     lines = f"+{file['added']} -{file['removed']}" if "added" in file else "binary"
+    # For a rename, a change at either path counts.
     theirs = "  (changed after the last turn, not by this session)" if {file["path"], old_path} & since else ""
     return f"{file['kind']:<8}  {path}  {lines}{theirs}"
 

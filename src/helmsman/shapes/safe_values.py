@@ -22,8 +22,10 @@ def safe(value: Any) -> Any:
     """Sanitize every string in a value."""
     match value:
         case str():
+            # Files and commands with Windows line ends are common, and would show a mark on each line.
             return visible(value.replace("\r\n", "\n"))
         case Mapping():
+            # Keys come from agents as well, e.g. arguments of a tool.
             return {visible(str(key)): safe(content) for key, content in value.items()}
         case list() | tuple():
             return [safe(content) for content in value]
@@ -45,6 +47,7 @@ def shown_item(item: Item, text_limit: int) -> tuple[dict[str, Any], int]:
             output, missing = shortened_text(fields.pop("output"), text_limit)
             fields["script"] = shell_script(item.command)
             shown, more = shortened(fields, text_limit)
+            # Colours and lines drawn over are dropped, not marked: build tools print them everywhere.
             return safe(shown) | {"output": plain_output(output)}, missing + more
         case FileChange():
             del fields["changes"]
@@ -76,6 +79,7 @@ def shown_files(files: Iterable[FileDiff], chars: int) -> tuple[list[dict[str, A
             missing += cut
             not_whole += cut > 0
             chars -= len(text) + 1
+        # Later files still get their heading and counts, so that the reader sees that they changed.
         left_out = file.lines[len(lines) :]
         missing += sum(len(line.text) + 1 for line in left_out)
         told = {

@@ -81,6 +81,7 @@ def what_begins(schedule: Schedule) -> str:
 def schedule_as_dict(schedule: Schedule) -> dict[str, Any]:
     """Return a schedule: its prompt, times and options."""
     request, when = TurnRequest.unpacked(schedule.spec), schedule.when
+    # A request that cannot be read leaves the schedule listed, so that it can be removed.
     options = SessionOptions() if request is None else request.options
     shown = {
         "scheduleId": schedule.id,
@@ -89,6 +90,7 @@ def schedule_as_dict(schedule: Schedule) -> dict[str, Any]:
         "prompt": schedule.prompt,
         "when": str(when),
         "cron": when.cron,
+        # JSON has no durations.
         "everySec": None if when.every is None else int(when.every.total_seconds()),
         "at": utc_time(when.at),
         "timezone": when.timezone,

@@ -56,8 +56,10 @@ if TYPE_CHECKING:
     from helmsman.steering.core import Steering
     from helmsman.tasks.prices import Prices
 
+# A question is answered by a person soon, so it is worth looking more often. An ended turn needs no polling.
 _POLL_MS: Final = {"active": 5000, "awaiting_approval": 2000}
 _COMMAND_LINES: Final = 10  # lines of one command's output among the recent lines; the end matters most
+# The newest ones: a turn may have thousands, and each call would repeat them.
 _ITEM_EVENTS: Final = 200
 
 
@@ -80,6 +82,7 @@ def session_status(session: Session, *, output_lines: int = 50, since_cursor: in
         error=error_output(state.error) if state.error is not None else None,
         recent_output=last_lines(_lines_of(session.items, output_lines), output_lines),
         pending_question=pending_question(session, questions[0]) if questions else None,
+        # Only the first is sent in full, because its diff alone may fill the answer.
         more_questions=len(questions) - 1 if len(questions) > 1 else None,
         item_events=[
             ItemEvent(item_type=item.type, status=item.status, summary=item.summary() or None)
@@ -91,6 +94,7 @@ def session_status(session: Session, *, output_lines: int = 50, since_cursor: in
         progress=_progress(session),
         note=_note(session, max(0, len(items) - _ITEM_EVENTS)),
         timed_out=list(state.timed_out) or None,
+        # Taken with the items above, without an await between, so that no event falls between two calls.
         cursor=session.feed.cursor,
         recommended_poll_ms=_POLL_MS.get(session.status, 0),
         working_directory=session.directory,
@@ -106,6 +110,7 @@ async def session_in_full(helm: Steering, prices: Prices, session: Session, *, o
     # Start at the cursor to skip the items: the transcript shows them, and summarizing ten thousand takes long.
     known = session_status(session, output_lines=output_lines, since_cursor=session.feed.cursor)
     status = known.as_dict()
+    # The page reads items from the transcript.
     status["itemEvents"] = []
     question = status.pop("pendingQuestion", None)
     info = None if session.engine is not None else await helm.agent_records.find(session.id)
@@ -119,6 +124,7 @@ async def session_in_full(helm: Steering, prices: Prices, session: Session, *, o
         "client": None if session.opened_by is None else session.opened_by.title,
         "elsewhere": session.elsewhere if state.is_running else None,
         "archived": info is not None and info.archived,
+        # The prompt that waits for a usage limit is queued as well, but the page shows it as a wait.
         "queued": len(session.queue) - (session.resumes_at is not None),
         "taskIds": list(session.task_ids),
         "createdAt": iso_time(session.state.created_at),
@@ -130,6 +136,7 @@ async def session_in_full(helm: Steering, prices: Prices, session: Session, *, o
         "repository": None if session.worktree is None else str(session.worktree.repository),
     }
     questions = [question_in_full(session, one) for one in session.questions]
+    # A question is sanitized by `question_in_full`; doing it twice would mark the marks.
     return present({**safe({**status, **more}), "pendingQuestion": question, "questions": questions})
 
 
@@ -199,17 +206,20 @@ def _items_since(session: Session, cursor: int | None) -> list[Item]:
     page = session.feed.since(cursor)
     if page.missed:
         return shown
+    # Items of sub-agents are not among the session's own.
     changed = {
         event.item.id
         for event in page.events
         if isinstance(event, ItemStarted | ItemUpdated | ItemEnded) and event.agent_id is None
     }
+    # Its output may have grown: deltas are not among these events.
     return [item for item in shown if item.id in changed or item.status == "in_progress"]
 
 
 def _note(session: Session, left_out: int) -> str | None:
     state = session.state
     notes = [cut(note, MESSAGE_CHARS) for note in (state.note, state.timed_out_note, state.left_running_note) if note]
+    # A schema that was not met must not look like success without a result.
     if state.output_schema is not None and session.status == "done":
         _, problem = read_output(session.result or "", state.output_schema)
         if problem is not None:
@@ -220,12 +230,14 @@ def _note(session: Session, left_out: int) -> str | None:
         count = len(session.queue) - (session.resumes_at is not None)
         if count:
             notes.append("1 message is queued." if count == 1 else f"{count} messages are queued.")
+        # The first message blocks those behind it.
         if session.is_away(session.queue[0]):
             notes.append("They wait for a client with the same environment and settings as the one that sent them.")
     return " ".join(notes) or None
 
 
 def usage_output(usage: Usage | None) -> UsageOutput | None:
+    # No usage yet, or an agent that reports zeros: unknown in both cases.
     return None if usage in (None, Usage()) else UsageOutput.model_validate(usage, from_attributes=True)
 
 
@@ -252,6 +264,7 @@ def _progress(session: Session) -> ProgressOutput | None:
 
 def _lines_of(items: Sequence[Item], count: int) -> list[str]:
     """Return the lines of the newest items, stopping once there are `count`."""
+    # From the end, because only the last lines are wanted and early items can be large.
     lines: list[str] = []
     for item in reversed(items):
         if len(lines) >= count:
@@ -276,7 +289,9 @@ def item_lines(item: Item) -> list[str]:
         case CollabToolCall():
             return [f"[sub-agents] {item.summary()}"]
         case UserMessage():
+            # The caller wrote it.
             return []
         case _:
+            # Items without a summary, e.g. empty reasoning, say nothing.
             summary = item.summary()
             return [f"[{item.type}] {summary}"] if summary else []

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from helmsman.sessions.session import Session
     from helmsman.tasks.prices import Prices
 
+# Codex names them in snake_case and camelCase, by version and by event.
 _WORDS = {
     **dict.fromkeys(("pending_init", "pendingInit"), "starting"),
     **dict.fromkeys(("started", "interacted"), "running"),
@@ -46,6 +47,7 @@ def sub_agents_of(session: Session) -> Sequence[SubAgent]:
         if isinstance(item, CollabToolCall):
             for agent in item.agents:
                 name = (item.prompt or "").strip().partition("\n")[0]
+                # Later calls about the same sub-agent have no prompt, or a message to it.
                 names[agent.id] = names.get(agent.id) or name
                 statuses[agent.id] = agent.status
     state = session.state
@@ -53,6 +55,7 @@ def sub_agents_of(session: Session) -> Sequence[SubAgent]:
         SubAgent(
             id=one,
             name=names[one],
+            # The event of the sub-agent itself is newer than the call that started it.
             status=sub_agent_word(state.status_by_agent.get(one, status)),
             usage=state.usage_by_agent.get(one),
         )

@@ -60,6 +60,7 @@ def results_answer(helm: AgentService, results: TaskResults, **more: Any) -> Res
         duration_ms=duration_ms(task),
         **more,
     )
+    # Both notes matter: the task's own, and that listing and detail of the cloud disagree.
     if cloud is not None and cloud.note:
         shown.note = " ".join(filter(None, (shown.note, cloud.note)))
     return shown
@@ -101,6 +102,7 @@ def task_output(helm: AgentService, task: Task) -> TaskOutput:
         enforced=False if task.is_unenforced else None,
         created_at=task.created_at.isoformat(),
         updated_at=task.updated_at.isoformat(),
+        # A clock that was set back must not make it negative.
         ttl_ms=max(0, int(left.total_seconds() * 1000)),
         recommended_poll_ms=0 if task.has_ended else task.poll_ms,
     )
@@ -130,6 +132,7 @@ def question_of(helm: AgentService, task: Task) -> PendingQuestion | None:
 def how_to_answer(helm: AgentService, task: Task) -> str:
     """Say how to answer the question of a task with the tools this client has."""
     where = task.session_id if task.job is None else " or ".join(task.job_sessions)  # any session of the job may ask
+    # Name a tool that this client lists: a model cannot call another.
     if "agents" in helm.settings.tools:
         return f"Answer its question with agent_respond in session {where}, then wait again"
     if "sessions" in helm.settings.tools:
@@ -151,6 +154,7 @@ def primitive_actions(helm: AgentService, task: Task) -> list[str]:
             # `codex cloud` cannot cancel anything.
             return [wait] if task.origin == "cloud" else [wait, f"Stop it: {tool}_cancel with task_id {task.id}"]
         case "unknown":
+            # Nothing can be read or stopped for certain; the note says what is known.
             return [f"Read the note, then look at thread {task.session_id}." if task.session_id else "Read the note."]
         case _:
             follow = [f"Go on: _{task.agent}_local_resume with thread_id {task.session_id}"] if task.session_id else []
@@ -169,6 +173,7 @@ def task_progress(task: Task) -> ProgressOutput | None:
         return None
     shown = ProgressOutput.model_validate(known)
     if task.is_running and (began := task.asked_at) is not None:
+        # Computed at each read, because a stored age would be stale.
         shown.elapsed_seconds = max(0, int((datetime.now(UTC) - began).total_seconds()))
     return shown
 
@@ -182,6 +187,7 @@ def task_age(task: Task) -> str:
 def about(seconds: float) -> str:
     """Format a duration, without seconds if it is longer than a minute."""
     seconds = max(seconds, 0.0)
+    # Seconds of an hour-long task change with each look and tell nothing.
     return in_words(seconds if seconds < _MINUTE else seconds // _MINUTE * _MINUTE)
 
 
@@ -200,6 +206,7 @@ def task_error(task: Task) -> ErrorOutput | None:
 
 def _url(task: Task) -> str | None:
     url = task.url
+    # Stored metadata is untyped.
     return url if isinstance(url, str) else None
 
 

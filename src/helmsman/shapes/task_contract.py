@@ -29,6 +29,7 @@ Dollars = Annotated[float, Field(gt=0, allow_inf_nan=False)]  # infinity and NaN
 class _Named(Output):
     """Output with snake_case field names on the wire."""
 
+    # The primitives' names are snake_case in a published contract.
     model_config = ConfigDict(alias_generator=None)
 
 
@@ -117,6 +118,7 @@ class CodexInput(Input):
     @model_validator(mode="after")
     def _by_other_names(self) -> Self:
         """Accept `instruction` as the request and `preference` as hints, the names that earlier tools used."""
+        # hints can replace words: `operation` says what, `task_id` about which task.
         hinted = self.hints.operation is not None or self.hints.task_id is not None
         if "request" not in self.model_fields_set and self.instruction is None and not hinted:
             raise ValueError("say what you want in request")
@@ -124,6 +126,7 @@ class CodexInput(Input):
             if self.request and self.request != self.instruction:
                 raise ValueError("request and instruction are the same thing: give one of them")
             self.request = self.instruction
+        # The older names only fill gaps. Contradictions are errors, because either value may be the intended one.
         for name, value in () if self.preference is None else self.preference:
             known = getattr(self.hints, name)
             if value is not None and known not in (None, value):
@@ -229,6 +232,7 @@ class CodexOutput(Output):
         None, description="What may be meant: say a number, or send its request."
     )
     alternatives: list[ChoiceOutput] | None = Field(None, description="What else an automatic choice could have been.")
+    # A token makes the second call do exactly what was shown.
     confirmation: ConfirmationOutput | None = None
     next_action: Literal["await", "answer", "choose", "confirm", "none"]
     poll: PollOutput | None = Field(None, description="What a client that cannot wait does instead of await.")
@@ -315,6 +319,7 @@ class CloudTaskInput(_NamedInput):
 class CloudWaitInput(CloudTaskInput):
     timeout_sec: float = _TIMEOUT
     initial_delay_sec: float = Field(2, ge=0, le=600, description="It is looked at now, and again after this.")
+    # Cloud tasks take minutes, and each look is a request to a server.
     poll_interval_sec: float = Field(5, ge=1, le=600, description="Then after this, twice as long, … up to 15.")
 
 

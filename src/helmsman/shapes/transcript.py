@@ -33,6 +33,7 @@ _STEP_MARKS: Final = {"completed": "x", "in_progress": "-", "pending": " "}
 def transcript(session: Session, turns: Iterable[PastTurn]) -> str:
     """Render the session for an answer of limited size."""
     file = session_file(session.id, session.options.agent)
+    # Each part is cut first, so that one long message cannot push all others out.
     parts = (cut(part, TEXT_CHARS, file) for part in transcript_parts(session, turns))
     return cut("\n\n".join(parts) + "\n", ANSWER_CHARS, file)
 
@@ -52,6 +53,7 @@ def transcript_parts(
     for number, turn in enumerate(turns, 1):
         state = session.state
         is_running = turn.id == state.turn_id and state.is_running
+        # A running turn is not yet complete in the agent's storage. Its decisions come in the order of its items.
         items = state.items_and_decisions if is_running else (*turn.items, *state.decisions(turn.id))
         parts.append(f"## Turn {number} ({turn.status})")
         parts += [text for text in (_section(item, agent, output_lines) for item in items) if text]
@@ -59,6 +61,7 @@ def transcript_parts(
         if note is not None:
             parts.append(f"**{note}**")
     for question in session.questions:
+        # The first text of the parts is in the description already.
         asked = "\n".join([describe(question).text(diff_chars=TEXT_CHARS), *part_texts(question)[1:]])
         parts.append(f"**Waiting for an answer** ({question.id}):\n\n{_fenced(asked, 'text')}")
     if session.error is not None:
@@ -96,6 +99,7 @@ def _section(item: Item, agent: str, output_lines: int | None) -> str:
 
 
 def _quoted(text: str) -> str:
+    # Every line gets the quote mark, so that a message cannot imitate headings of the transcript.
     return "\n".join(f"> {line}" for line in visible(text).split("\n"))
 
 

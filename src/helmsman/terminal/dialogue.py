@@ -43,9 +43,11 @@ _CHOICES: Final = {
     questions.WAIT: ("w", "wait"),
 }
 """Key and label of each known answer."""
+# Letters that no choice uses.
 _TYPE: Final = "t"
 _BACK: Final = "b"
 _SHOW_ALL: Final = "d"
+# Options are numbered with one digit, because one key must be enough.
 _MOST_KEYS: Final = 9
 _YES: Final = "y"
 _NO: Final = "n"
@@ -54,6 +56,7 @@ _END: Final = "\x04"
 """Ctrl-D leaves the question to other clients."""
 _BELL: Final = "\a"
 
+# Several sessions may ask at the same moment, and the terminal has one line for answers.
 _ONE_AT_A_TIME: Final = anyio.Lock()
 
 
@@ -62,6 +65,7 @@ async def ask_on_terminal(session: Session, question: Question, /) -> Answered |
 
     The deadline is paused while this process is in the terminal's foreground.
     """
+    # Before the lock: the bell also rings for a question that waits behind another.
     _ring()
     async with _ONE_AT_A_TIME:
         with open_keyboard() as keyboard:
@@ -69,8 +73,10 @@ async def ask_on_terminal(session: Session, question: Question, /) -> Answered |
                 return None
             from rich.console import Console
 
+            # stderr, so that stdout stays the result for programs that read it.
             console = Console(stderr=True, highlight=False, markup=False, emoji=False)
             try:
+                # The deadline stands still only while this process can be seen: Ctrl-Z and a background job let it run.
                 async with session.on_screen(question, keyboard.is_in_foreground):
                     answers = await _Dialogue(console, keyboard, session, question).ask()
                 return Answered(answers, PERSON_AT_TERMINAL)
@@ -81,6 +87,7 @@ async def ask_on_terminal(session: Session, question: Question, /) -> Answered |
                 return None
             except anyio.get_cancelled_exc_class():
                 is_open = any(one.id == question.id for one in session.questions)  # the caller has disconnected
+                # Cancelled either because another client answered, or because this program ends.
                 remark = "Left unanswered." if is_open else "No answer is needed now."
                 console.print(f"\n  {remark}", style="yellow")
                 raise
@@ -107,6 +114,7 @@ class _Dialogue:
 
         lines, left_out = question_lines(self._console, self._question, directory=self._directory)
         self._console.print(*lines, sep="\n")
+        # Shown as paused, because it does not run while the question is on screen.
         if self._deadline is not None and self._deadline.has_end:
             self._console.print(f"  {countdown(self._deadline.seconds, paused=True)}", style="dim")
         answers: list[str] = []
@@ -122,9 +130,11 @@ class _Dialogue:
     async def _ask(self, prompt: Prompt, *, left_out: int = 0) -> str:
         if not prompt.options:
             if prompt is self._question.prompts[0]:
+                # Only before the first part: later ones were expected, so typing on is no accident.
                 await self._keyboard.quiet()  # a message that was being typed is not an answer
             return await self._line("  > ", secret=prompt.secret)
         keys = _keys(prompt.options)
+        # More options than digits: a line with a number takes the place of a key.
         if keys is None:
             await self._keyboard.quiet()
             return await self._ask_by_number(prompt)
@@ -161,10 +171,13 @@ class _Dialogue:
             try:
                 reason = await self._line("  Why? (Enter for no reason) ")
             except EOFError:
+                # Ctrl-D at the reason denies without one: the decision was already made.
                 reason = ""
+            # Without a reason the bare word is sent, because what follows a colon reaches the agent.
             return f"{questions.DENY}: {reason.strip()}" if reason.strip() else questions.DENY
         if option == questions.APPROVE_ALWAYS:
             answer = await self._choose_prefix()
+            # A rule decides all later commands, so the prefix alone is not consent.
             return answer if answer is not None and await self._wants_rule(answer) else None
         if option == questions.REVISE:
             words = await self._line("  What should change? (Enter to go back) ")
@@ -203,6 +216,7 @@ class _Dialogue:
             self._show_choice(f"{number:>2}", option, prompt.descriptions.get(option))
         while True:
             typed = (await self._line("  number > ")).strip()
+            # `isdigit` alone accepts superscripts, which `int` refuses.
             if typed.isascii() and typed.isdigit() and 1 <= int(typed) <= len(prompt.options):
                 return prompt.options[int(typed) - 1]
             if typed and prompt.free_text:
@@ -255,6 +269,7 @@ async def is_agreed(console: Console, keyboard: Keyboard, question: str) -> bool
     else:
         asked = f"{about}{stop}{asked}"
     console.print(Text("\n").join(Text(asked, "bold").wrap(console, width)), end=" ")
+    # Enter means no: a held or repeated Enter must not agree.
     while (key := (await keyboard.key()).lower()) not in (_YES, _NO, "\n"):
         if key == _END:
             raise EOFError
@@ -275,7 +290,9 @@ def _keys(options: Sequence[str]) -> dict[str, str] | None:
 def _prefixes(offered: object) -> list[str]:
     """Return the command prefixes offered for a permanent rule."""
     lists = offered if isinstance(offered, list | tuple) else ()
+    # Details come from the agent, so they may have any shape.
     words = [
         entry for entry in lists if isinstance(entry, list | tuple) and all(isinstance(word, str) for word in entry)
     ]
+    # One digit each, as for options.
     return [shlex.join(entry) for entry in words if entry][:_MOST_KEYS]

@@ -27,6 +27,7 @@ _VERBS: Final[dict[FileKind, str]] = {"added": "add", "deleted": "delete", "copi
 
 def change_lines(change: PathChange, directory: str | None = None) -> list[Text]:
     """Format one file of a file change, with a heading. Paths below `directory` are relative to it."""
+    # Codex sends a new file as bare content and an update as bare hunks; `read_change` reads both.
     file = read_change(change)
     return [_heading(file, directory), *map(_body_line, file.lines)]
 
@@ -35,6 +36,7 @@ def diff_lines(diff: str) -> list[Text]:
     """Format a unified diff, with a heading for each file."""
     lines: list[Text] = []
     for file in read_diff(diff):
+        # Text before the first file header belongs to no file.
         lines += [_heading(file, None)] if file.path else []
         lines += map(_body_line, file.lines)
     return lines
@@ -59,4 +61,5 @@ def _body_line(line: DiffLine) -> Text:
 
 def relative_path(path: str, directory: str | None) -> str:
     """Return the path relative to a directory, if it is inside."""
+    # With the separator, so that /src/app2 is not taken for a part of /src/app.
     return path.removeprefix(directory.rstrip("/\\") + "/") if directory else path

@@ -49,8 +49,10 @@ class Keyboard:
         """
         self.listen()
         typed = await self._read()
+        # Every further key restarts the wait: a paste that arrives in pieces must not end in one that counts.
         while not await self._nothing_comes(_ALONE_SECONDS):
             typed = ""
+        # Terminals in key-by-key mode send a carriage return for Enter.
         return typed.replace("\r", "\n") if len(typed) == 1 else ""
 
     async def quiet(self) -> None:
@@ -60,11 +62,13 @@ class Keyboard:
             EOFError: The terminal is gone.
         """
         self.listen()
+        # Repeats of a held key keep this loop running until the key is released.
         while not await self._nothing_comes(MOMENT):
             pass
 
     def is_in_foreground(self) -> bool:
         """Return whether this process is in the terminal's foreground; False without a controlling terminal."""
+        # Pausing the deadline of a question that a background job shows would hold it open unseen.
         try:
             return os.tcgetpgrp(self.fd) == os.getpgrp()
         except OSError:
@@ -77,6 +81,7 @@ class Keyboard:
         return waiting.cancelled_caught
 
     async def _read(self) -> str:
+        # Cancellable, unlike a read in a thread.
         await anyio.wait_readable(self.fd)
         try:
             typed = os.read(self.fd, _READ_SIZE)
@@ -84,6 +89,7 @@ class Keyboard:
             typed = b""
         if not typed:
             raise EOFError
+        # A key may be split by a slow connection.
         return typed.decode("utf-8", errors="replace")
 
 
@@ -98,11 +104,13 @@ def open_keyboard() -> Iterator[Keyboard | None]:
         import termios
 
         modes = termios.tcgetattr(fd)
+        # Keys typed before now were meant for the program that ran then.
         termios.tcflush(fd, termios.TCIFLUSH)
         try:
             yield Keyboard(fd, modes)
         finally:
             termios.tcflush(fd, termios.TCIFLUSH)  # a partial answer must not become input of the next program
+            # TCSADRAIN does not discard input, as TCSAFLUSH would: it was flushed above.
             termios.tcsetattr(fd, termios.TCSADRAIN, modes)
 
 
@@ -114,8 +122,10 @@ def key_by_key(
 
     modes = [*before]
     modes[_INPUT_FLAGS] &= ~without_input
+    # ISIG stays set: Ctrl-C and Ctrl-Z must work while a question waits.
     modes[_LOCAL_FLAGS] &= ~(termios.ICANON | termios.ECHO | without_local)
     modes[_CONTROL_CHARS] = [*modes[_CONTROL_CHARS]]
+    # A read returns as soon as one byte is there, and waits for it without a timeout.
     modes[_CONTROL_CHARS][termios.VMIN], modes[_CONTROL_CHARS][termios.VTIME] = 1, 0
     if without is not None:
         modes[_CONTROL_CHARS][without] = bytes([os.fpathconf(fd, "PC_VDISABLE")])

@@ -33,6 +33,7 @@ def fold(
     room = console.width if width is None else width
     # Never exceed the width: the terminal would wrap the line without the indent.
     width = max(1, room - max(indent, below.cell_len if below is not None else 0))
+    # Blank lines stay: they separate paragraphs of a message.
     folded = [
         line for part in text.split("\n", allow_blank=True) for line in part.wrap(console, width, overflow="fold")
     ]
@@ -45,6 +46,7 @@ def indented(lines: Iterable[Text], first: Text, further: Text) -> list[Text]:
     """Prefix the first line with `first` and the others with `further`, keeping styles."""
     shown = [Text.assemble(further if number else first, line) for number, line in enumerate(lines)]
     for line in shown:
+        # Trailing spaces would be copied with the text, and wrap in a terminal that is then made narrower.
         line.rstrip()
     return shown
 
@@ -52,6 +54,7 @@ def indented(lines: Iterable[Text], first: Text, further: Text) -> list[Text]:
 def crop(console: Console, text: Text, *, indent: int = INDENT) -> Text:
     """Return the text on one line, truncated with an ellipsis."""
     line = Text(" " * indent).append_text(text)
+    # A tab has no fixed width, so a line with tabs cannot be measured.
     line.expand_tabs(8)
     line.truncate(max(_NARROWEST, console.width), overflow="ellipsis")
     return line

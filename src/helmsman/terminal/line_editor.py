@@ -50,6 +50,7 @@ _JOINING: Final = "\u200d\ufe0f"
 def line_rows(text: str, cursor: int, *, width: int, most: int) -> tuple[list[str], tuple[int, int]]:
     """Return at most `most` rows, and the row and column of the cursor."""
     rows, at, cells = [""], (0, 0), 0
+    # One more position than characters: the cursor can be behind the last one.
     for number, char in enumerate([*text, " "]):
         shown = _shown(char)
         size = cell_len(shown)
@@ -64,6 +65,7 @@ def line_rows(text: str, cursor: int, *, width: int, most: int) -> tuple[list[st
         elif number < len(text):
             rows[-1] += shown
             cells += size
+    # The window follows the cursor, and shows as much as fits.
     first = min(max(0, at[0] - most + 1), max(0, len(rows) - most))
     return rows[first : first + most], (at[0] - first, at[1])
 
@@ -72,10 +74,13 @@ def _shown(char: str) -> str:
     if char == "\n":
         return ""
     if char == "\t":
+        # A tab would move by a distance that depends on the column.
         return "  "
+    # Control characters and odd spaces are shown as such, except those that join emoji.
     return visible(char) if category(char)[0] in "CZ" and char not in _JOINING else char
 
 
+# Arrow keys begin with the same byte as Esc.
 _ESCAPE_SECONDS: Final = 0.1
 """Delay after Esc, before it counts as a key and not as the start of an arrow key."""
 _SEQUENCE_SECONDS: Final = 0.4
@@ -102,6 +107,7 @@ class LineEditor:
         self, fd: int, keys: Sequence[Key], on_change: Callable[[], None], history: History | None = None
     ) -> None:
         self._fd = fd
+        # One line for the buffer: Enter submits, and the keys below insert line breaks.
         self._buffer = Buffer(multiline=False, history=history, enable_history_search=True)
         self._buffer.on_text_changed += lambda _: on_change()
         self._buffer.on_cursor_position_changed += lambda _: on_change()
@@ -112,6 +118,7 @@ class LineEditor:
     @property
     def has_keys(self) -> bool:
         """Return whether this process receives keys; polled, because it may return from the background."""
+        # Modes are set again here, because a shell resets them while this process is stopped.
         return self._keys is not None and self._keys.keep_modes()
 
     def release(self) -> None:
@@ -148,9 +155,11 @@ class LineEditor:
         `on_end` is called if the terminal closes, `step_aside` before Ctrl-Z stops the process, because the shell
         writes next.
         """
+        # A duplicate, because the input closes its file and the descriptor belongs to the caller.
         with os.fdopen(os.dup(self._fd), encoding="utf-8", errors="replace") as file:
             keys = self._keys = _Keys(file)
             application = self._application = Application[None](
+                # prompt_toolkit reads and edits. `Region` draws, so its own output goes nowhere.
                 Layout(Window(BufferControl(self._buffer))),
                 key_bindings=self._bindings,
                 input=keys,
@@ -158,9 +167,11 @@ class LineEditor:
             )
             application.ttimeoutlen, application.timeoutlen = _ESCAPE_SECONDS, _SEQUENCE_SECONDS
             started = asyncio.Event()
+            # Without prompt_toolkit's own handlers: Ctrl-C is a key here, and the program handles signals.
             running = asyncio.ensure_future(
                 application.run_async(started.set, set_exception_handler=False, handle_sigint=False)
             )
+            # An exception in the editor, e.g. a closed terminal, would otherwise leave the caller waiting.
             running.add_done_callback(lambda done: None if done.cancelled() or done.exception() is None else on_end())
             try:
                 await started.wait()
@@ -168,6 +179,7 @@ class LineEditor:
                     yield
             finally:
                 self._keys = self._application = None
+                # Shielded: a cancelled prompt must still restore the terminal.
                 with anyio.CancelScope(shield=True):
                     if not started.is_set():
                         running.cancel()
@@ -182,6 +194,7 @@ class LineEditor:
         bindings.add("c-c")(lambda _: os.kill(os.getpid(), signal.SIGINT))  # in order with earlier keys
         is_empty = Condition(lambda: not self._buffer.text)
 
+        # Terminals send Alt-Enter as Esc and Enter; Shift-Enter is not told apart from Enter.
         @bindings.add("escape", "enter")
         def _(_: KeyPressEvent) -> None:
             self._buffer.insert_text("\n")
@@ -192,6 +205,7 @@ class LineEditor:
                 given = {"filter": ~is_empty}
             bindings.add(key.key, **given)(lambda _: key.do())
             if key.alone:
+                # A single letter is a command only if no text follows, so a paste or fast typing is never one.
                 bindings.add(key.key, "enter", **given)(lambda _: key.do())
                 bindings.add(key.key, Keys.Any, **given)(self._insert_both)
 
@@ -202,6 +216,7 @@ class LineEditor:
     def _insert_both(self, event: KeyPressEvent) -> None:
         first, second = event.key_sequence
         self._buffer.insert_text(first.data)
+        # The second key goes back to the front of the queue, so the order of typing stays.
         event.key_processor.feed(second, first=True)
 
 
@@ -234,6 +249,7 @@ class _Keys(Vt100Input):
         """Restore the terminal."""
         import termios
 
+        # Writing modes from the background would change the terminal under another program.
         if self._before is not None and self._is_entered and not in_background(self.fileno()):
             with suppress(OSError, termios.error):  # the terminal is gone
                 termios.tcsetattr(self.fileno(), termios.TCSADRAIN, self._before)
@@ -245,9 +261,11 @@ class _Keys(Vt100Input):
         self._is_entered = True
         # Ctrl-S, Ctrl-Q and Enter must arrive as they are.
         keys = termios.IXON | termios.IXOFF | termios.ICRNL | termios.INLCR | termios.IGNCR
+        # Ctrl-C must reach the editor: as a signal it would make the terminal drop the keys before it.
         key_by_key(self.fileno(), before, without_input=keys, without_local=termios.IEXTEN, without=termios.VINTR)
 
     def read_keys(self) -> list[KeyPress]:
+        # Reading in the background stops the process.
         return [] if in_background(self.fileno()) else super().read_keys()
 
 
@@ -259,6 +277,7 @@ def _stops_in_order(step_aside: Callable[[], None], keys: _Keys) -> Iterator[Non
     def stop() -> None:
         step_aside()
         keys.leave_modes()
+        # The handler of the loop catches the signal, so it is removed for the one that really stops.
         loop.remove_signal_handler(signal.SIGTSTP)
         os.kill(os.getpid(), signal.SIGTSTP)  # execution continues here on SIGCONT
         loop.add_signal_handler(signal.SIGTSTP, stop)
@@ -297,6 +316,7 @@ async def read_line(console: Console, fd: int, prompt: str, *, secret: bool) -> 
 
     def draw() -> None:
         text, cursor = ("", 0) if secret else (editor.text, editor.cursor)
+        # As wide as `Region` shows a line.
         rows, (row, column) = line_rows(text, cursor, width=console.width - 1 - indent, most=_MOST_ROWS)
         region.draw(_behind(prompt, rows), (row, indent + column))
 
@@ -306,6 +326,7 @@ async def read_line(console: Console, fd: int, prompt: str, *, secret: bool) -> 
         async with editor.reading(end, region.erase):
             draw()
             while not ended.is_set():
+                # Looks again without an event: neither a resize nor a return to the foreground wakes the reader.
                 with anyio.move_on_after(_LOOK_SECONDS):
                     await ended.wait()
                 if editor.has_keys:  # may have been in the background

@@ -22,16 +22,21 @@ if TYPE_CHECKING:
 
     from rich.console import Console, JustifyMethod
 
+# HTML is shown, not interpreted; deep nesting would make rendering take long.
 _OPTIONS: Final = {"html": False, "maxNesting": 100}
+# Without inline parsing, because only the ends of blocks are looked for while text arrives.
 _BLOCKS: Final = MarkdownIt("commonmark", _OPTIONS).enable("table").disable(["reference", "inline"])
+# Reference links would take their target from elsewhere in the text, where it is not visible.
 _PARSER: Final = MarkdownIt("commonmark", _OPTIONS).enable(["table", "strikethrough"]).disable("reference")
 _SPANS: Final = {"strong": "bold", "em": "italic", "s": "strike"}
 _CODE: Final = "cyan"
 _CODE_THEME: Final = "ansi_dark"
 """Colours of the terminal's palette, readable on any background."""
+# A name of a language, as people write it; a lexer is not looked up by arbitrary text.
 _LEXER: Final = re.compile(r"[\w+#.-]{1,30}")
 _MOST_COLOURED: Final = 50_000
 """Longest code to highlight, in characters. More takes a second and does not help."""
+# Lines that can begin or end a block: parsing a growing text after every word would take quadratic time.
 _BORDER: Final = re.compile(r"\s*(?:$|```|~~~|#|[-*_=>|]|\d+[.)])")
 
 
@@ -54,8 +59,10 @@ def finished(text: str, seen: int = 0) -> int:
     `seen` characters were checked before and contain no such block.
     """
     written = text.rfind("\n") + 1
+    # The line that is still being written cannot end a block.
     if not any(_BORDER.match(line) for line in text[seen:written].split("\n")[:-1]):
         return 0
+    # Only text before the last block is final.
     last = _tree(text[:written], _BLOCKS).children[-1:]  # following text may belong to the last block
     if not last or last[0].map is None:
         return 0
@@ -63,12 +70,14 @@ def finished(text: str, seen: int = 0) -> int:
 
 
 def _tree(text: str, parser: MarkdownIt = _PARSER) -> SyntaxTreeNode:
+    # Made visible before parsing, so that control characters cannot hide in markup.
     return SyntaxTreeNode(parser.parse(visible(text)))
 
 
 class _Lines:
     def __init__(self, console: Console) -> None:
         self._console = console
+        # Only blocks that the two parsers can produce.
         self._ways: dict[str, Callable[[SyntaxTreeNode, int], list[Text]]] = {
             "heading": self._heading,
             "paragraph": self._paragraph,
@@ -102,6 +111,7 @@ class _Lines:
     def _list(self, node: SyntaxTreeNode, width: int) -> list[Text]:
         marks = [f"{item.info}. " if node.type == "ordered_list" else "- " for item in node.children]
         room = max(map(len, marks))
+        # A tight list has hidden paragraphs, as CommonMark calls them.
         tight = all(child.hidden for item in node.children for child in item.children if child.type == "paragraph")
         lines: list[Text] = []
         for mark, item in zip(marks, node.children, strict=True):
@@ -117,11 +127,13 @@ class _Lines:
     def _code(self, node: SyntaxTreeNode, width: int) -> list[Text]:
         code = Text(visible(node.content.rstrip("\n")).expandtabs(4))
         language = _LEXER.match(node.info.strip()) if node.type == "fence" else None
+        # Without colours, highlighting costs time and shows nothing.
         if language is not None and len(code) <= _MOST_COLOURED and not self._console.no_color:
             from rich.syntax import Syntax
 
             coloured = Syntax("", language[0], theme=_CODE_THEME, background_color="default").highlight(code.plain)
             coloured.right_crop(len(coloured) - len(code))  # the highlighter adds a line break
+            # A lexer must not change the code: if it does, show the code.
             code = coloured if coloured.plain == code.plain else code
         return indented(self._wrapped(code, max(1, width - 2)), Text("  "), Text("  "))
 
@@ -135,6 +147,7 @@ class _Lines:
             table.add_column(self._inline(cell), justify=_justified(cell), overflow="fold")
         for row in (row for body in bodies for row in body.children):
             table.add_row(*map(self._inline, row.children))
+        # The height would cut long tables.
         options = self._console.options.update(width=width, height=None)
         lines = [
             Text.assemble(*((segment.text, segment.style or "") for segment in line))
@@ -159,7 +172,9 @@ class _Lines:
             case "softbreak" | "hardbreak":  # models use line breaks deliberately
                 shown.append("\n")
             case "code_inline":
+                # HTML entities can name control characters, so decoded text is checked again.
                 code = visible(node.content)
+                # Without colours, the backticks are all that marks code.
                 shown.append(f"`{code}`" if self._console.no_color else code, style + Style.parse(_CODE))
             case "link":
                 self._append_all(shown, node, style)
@@ -180,6 +195,7 @@ class _Lines:
         """Append the target of a link, unless its text contains it."""
         place = visible(place)
         said = "".join(child.content for child in node.children)
+        # A link whose text is its target needs it only once.
         if place and place not in (said, f"mailto:{said}"):
             shown.append(f" ({place})", "dim")
 

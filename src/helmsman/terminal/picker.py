@@ -41,6 +41,7 @@ def fuzzy(choices: Sequence[PickerLine[ValueT]], typed: str) -> list[PickerLine[
     then those with the characters together.
     """
     words = typed.casefold().split()
+    # Letters in order with gaps: "sp" finds "session picker".
     patterns = [re.compile(".*?".join(map(re.escape, word))) for word in words]
 
     def distance(line: str) -> int | None:
@@ -50,6 +51,7 @@ def fuzzy(choices: Sequence[PickerLine[ValueT]], typed: str) -> list[PickerLine[
             if found is None:
                 return None
             if word in line:
+                # Smaller is better: beginning of a word, inside a word, scattered letters by their spread.
                 total += 0 if re.search(rf"\b{re.escape(word)}", line) else 1
             else:
                 total += 2 + len(found[0]) - len(word)
@@ -74,6 +76,7 @@ async def pick(choices: Sequence[PickerLine[ValueT]], heading: str) -> ValueT | 
 
     def moved(_: object) -> None:
         nonlocal at
+        # The match at the cursor may be gone, so it goes back to the best one.
         at = 0
 
     typed = Buffer(multiline=False, on_text_changed=moved)
@@ -83,6 +86,7 @@ async def pick(choices: Sequence[PickerLine[ValueT]], heading: str) -> ValueT | 
 
     def rows() -> StyleAndTextTuples:
         shown = found()
+        # Scroll only as far as needed to keep the line in view.
         begin = max(0, min(at - _ROWS + 1, len(shown) - _ROWS))
         lines: StyleAndTextTuples = []
         for number, one in enumerate(shown[begin : begin + _ROWS], begin):
@@ -114,13 +118,16 @@ async def pick(choices: Sequence[PickerLine[ValueT]], heading: str) -> ValueT | 
         fd = terminal_keys(stack)
         if fd is None:
             return None
+        # A duplicate, because the input closes its file.
         file = stack.enter_context(os.fdopen(os.dup(fd), encoding="utf-8", errors="replace"))
         line = VSplit([Window(FormattedTextControl("› "), width=2), Window(BufferControl(typed), height=1)])
         application = Application[ValueT | None](
             Layout(HSplit([Window(FormattedTextControl(heading), height=1), line, Window(FormattedTextControl(rows))])),
             key_bindings=keys,
             input=Vt100Input(file),
+            # stderr: the output of a command with a picker stays usable in a pipe.
             output=create_output(stdout=sys.stderr),
+            # The list goes away, and the command's own output takes its place.
             erase_when_done=True,
         )
         application.ttimeoutlen = _ESCAPE_SECONDS

@@ -34,9 +34,11 @@ def question_lines(console: Console, question: Question, *, directory: str | Non
     style = ""
     for line in words.lines:
         if line.label:
+            # A directory other than the session's is what a reader has to notice.
             elsewhere = directory is not None and question.details.get("directory") != directory
             style = "yellow" if line.label == "Directory" and elsewhere else _STYLES.get(line.label, "")
         lines += _rows(console, line, style)
+    # Each row gets the bar, also those that result from folding.
     lines += [row for line in diff[:DIFF_LINES] for row in _behind_bar(console, line)]
     if left_out:
         lines.append(Text(f"  … {left_out} more lines", "yellow"))
@@ -51,6 +53,7 @@ def whole_diff(console: Console, question: Question) -> list[Text]:
 
 def is_in_view(question: Question, number: int) -> bool:
     """Return whether `question_lines` shows the text of this prompt."""
+    # Prompts of a `user_input` with several have options each, so each is shown when it is asked.
     return number == 0 and (question.type != "user_input" or len(question.prompts) == 1)
 
 

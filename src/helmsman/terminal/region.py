@@ -53,13 +53,16 @@ class Region:
         cut = [self._cut(line) for line in lines]
         drawn = [self._escaped(line) for line in cut]
         size = (self._console.width, self._console.height)
+        # Redrawing on each event would flicker and fill slow connections.
         if (drawn, cursor, size) == (self._drawn, self._cursor, self._size):
             return
+        # Restore before anything is measured: after a resize the region is not where it was.
         restored = self._restored(len(drawn)) if self._is_stale(size) else ""
         parts = [restored, _BEGIN, self._up(), _NEXT_LINE.join(drawn), _CLEAR_BELOW, "\r"]
         if cursor is not None:
             row, column = cursor
             parts += [_move(len(drawn) - 1 - row, "A"), _move(column, "C"), _MARK_PASTES, _SHOW_CURSOR]
+        # Plain rows are kept to see whether the next frame differs, widths to find its beginning after a resize.
         self._drawn, self._cells = drawn, [line.cell_len for line in cut]
         self._cursor, self._size = cursor, size
         self._write("".join([*parts, _END]))
@@ -83,15 +86,18 @@ class Region:
         """Return whether a resize has moved the region."""
         if not self._drawn:
             return False
+        # Once folded, rows of the old frame stay on screen until it is restored, also after further resizes.
         self._was_folded = self._was_folded or size[0] != self._size[0]
         return self._was_folded and size != self._size
 
     def _restored(self, height: int) -> str:
         """Clear the screen and print as many of the last lines as fit above `height` lines."""
+        # Without the scrollback, removing the region is all that is safe.
         if not self._restores:
             return self._gone()
         room, lines = self._console.height - height - 1, list[Text]()
         for line in reversed(self._above):
+            # Old lines wrap at the new width, so they are measured again.
             room -= self._rows(line.cell_len)
             if room < 0:
                 break
@@ -102,6 +108,7 @@ class Region:
     def _up(self) -> str:
         """Move from the cursor to the beginning of the region."""
         row, column = (max(0, len(self._drawn) - 1), 0) if self._cursor is None else self._cursor
+        # Rows above the cursor may have wrapped since they were drawn.
         return f"\r{_move(sum(map(self._rows, self._cells[:row])) + column // self._console.width, 'A')}"
 
     def _rows(self, cells: int) -> int:
@@ -110,11 +117,13 @@ class Region:
 
     def _printed(self, lines: Sequence[Text]) -> str:
         with self._console.capture() as captured:
+            # The lines are folded already, so Rich must neither wrap nor crop them.
             self._console.print(Text("\n").join(lines), soft_wrap=True)
         return captured.get()
 
     def _cut(self, line: Text) -> Text:
         cut = line.copy()
+        # A full last column leaves the cursor in a state that terminals treat differently.
         cut.truncate(max(1, self._console.width - 1), overflow="ellipsis")
         return cut
 
@@ -129,4 +138,5 @@ class Region:
 
 
 def _move(count: int, where: str) -> str:
+    # A count of zero would still move by one.
     return f"\x1b[{count}{where}" if count else ""
