@@ -38,6 +38,7 @@ def _one_file(change: PathChange, directory: str | None) -> str:
     body = change.diff or ""
     old_name, new_name = _after_mark(old), _after_mark(new)
     if change.kind == "add":
+        # Agents report no modes, and git needs one for a new file.
         lines.append("new file mode 100644\n")
         old_name, body = "/dev/null", _whole_file("+", body)
     elif change.kind == "delete":

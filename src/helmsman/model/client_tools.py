@@ -12,6 +12,7 @@ from helmsman.errors import InvalidInput
 ToolFunction: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[str]]
 """Takes the model's arguments and returns the text for the model. The model sees its exceptions too."""
 
+# The names that model providers allow for functions.
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -75,6 +76,7 @@ async def result_of(function: ToolFunction, arguments: Mapping[str, Any]) -> Too
     try:
         text, success = str(await function(arguments)), True
     except Exception as error:  # noqa: BLE001 - an error of the program is reported to the model
+        # Half of a surrogate pair cannot be encoded, so it could not be sent to the agent.
         text, success = f"{type(error).__name__}: {error}", False
     return ToolResult(text=text.encode("utf-8", "backslashreplace").decode("utf-8"), success=success)
 

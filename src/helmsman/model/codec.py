@@ -74,6 +74,7 @@ def _known_part(kind: str, content: Any) -> Event | None:
     if cls is None:
         return None
     known = _known_fields(cls, content)
+    # The item is read separately: one of an unknown type must not cost the rest of the event.
     try:
         if isinstance(item := content.get("item"), dict):
             known["item"] = read_item(item)
@@ -93,5 +94,6 @@ def read_item(content: dict[str, Any]) -> Item:
 
 
 def _known_fields(cls: type[msgspec.Struct], content: Any) -> dict[str, Any]:
+    # The classes forbid unknown fields, so drop them here. `type` is the tag, which is not among the fields.
     names = {"type", *cls.__struct_encode_fields__}
     return {name: value for name, value in content.items() if name in names}

@@ -180,6 +180,7 @@ class RateLimit(Value, frozen=True, kw_only=True):
 # --- items -----------------------------------------------------------------------------------------------------------
 
 
+# Unknown fields raise, so that the codec notices them and keeps the whole text.
 class BaseItem(Value, frozen=True, kw_only=True, tag_field="type", tag=snake_case, forbid_unknown_fields=True):
     """Step of a turn. Ids are unique within a turn only."""
 
@@ -389,6 +390,7 @@ class Source(NamedTuple):
     offset: int
 
 
+# Unknown fields raise, as for items. `dict=True` gives room for the attributes that are not part of the value.
 class Event(Value, frozen=True, kw_only=True, tag_field="type", tag=snake_case, forbid_unknown_fields=True, dict=True):
     """Something changed. `agent_id` is the sub-agent it happened in, or None for the session's own agent.
 

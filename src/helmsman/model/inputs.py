@@ -151,6 +151,7 @@ def session_options(
     config = {key: read_value(key, value) for key, value in given.get("config", {}).items()}
     defaulted: dict[str, Any] = {"agent": agent, "writable_roots": roots, "config": config}
     if defaults is not None and agent == DEFAULT_AGENT:  # the defaults are in Codex's terms
+        # A model in the caller's `config` takes precedence over the default.
         model = None if "model" in config else defaults.default_model
         if defaults.default_config:
             defaulted["config"] = over(_default_config(defaults, given.get("profile")), config)
@@ -209,6 +210,7 @@ def worktree_options(worktree: bool | WorktreeOptions, allowed_roots: Sequence[P
     if isinstance(worktree, bool):
         return WorktreeOptions() if worktree else None
     start = worktree.start
+    # git would read a leading dash as an option.
     if start is not None and (not start.strip() or not start.isprintable() or start.startswith("-")):
         raise InvalidInput(
             f"start cannot be {start!r:.200}. Use a branch, tag or commit, pr:NUMBER or dirty.", parameter="start"
@@ -334,6 +336,7 @@ def require_place(session_id: str, place: str | None) -> None:
     """
     if place is None:
         return
+    # First, because a link that leads elsewhere now may lead to an existing directory.
     refuse_moved(f"session {session_id}", (Path(place),))
     if not Path(place).is_dir():
         raise InvalidInput(

@@ -28,6 +28,7 @@ def is_own(message: str) -> bool:
 # --- Prompt that hands a session over to another agent: the user's message, then a summary of the work so far ---------
 
 _BEGIN: Final = "---\nThis goes on with work that another agent, "
+# An agent that makes a title of the prompt replaces its line breaks by spaces.
 _ADDED: Final = re.compile(r"\s+---\s+This goes on with work that another agent, .*\Z", re.DOTALL)
 
 

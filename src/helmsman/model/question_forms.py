@@ -81,6 +81,7 @@ def form_answers(question: Question, action: str, content: Mapping[str, Any] | N
                 return None
             return [_with_words(prompt, _name(prompt, index), filled) for index, prompt in enumerate(question.prompts)]
         case _:
+            # A form without a decision never counts as a yes.
             decision = DENY if action == "decline" else _text(filled.get(_DECISION)) or DENY
             if _is_cut(question) and decision not in REFUSALS:
                 return None  # a form approves only the parts that it shows
@@ -113,6 +114,7 @@ def _field(prompt: Prompt) -> dict[str, Any]:
     shown = list(_shown_options(prompt))
     if shown and not prompt.free_text:
         field["enum"] = shown
+    # An enum would allow nothing else, so suggestions for free text go into the description.
     elif shown:
         field["description"] = f"For example: {', '.join(shown)}"
     return field
@@ -129,6 +131,7 @@ def _chosen(prompt: Prompt, value: Any) -> str:
 
 
 def _text(value: Any) -> str:
+    # As JSON spells it: `str` would write True and False.
     if isinstance(value, bool):
         return "true" if value else "false"
     return "" if value is None else str(value)

@@ -53,6 +53,7 @@ def _words(granted: Any) -> Iterator[str]:
         yield _raw(granted)
         return
     for key, value in granted.items():
+        # A permission with an unknown detail is shown raw: that detail may widen what is granted.
         match key, value:
             case _, None:
                 pass
@@ -81,6 +82,7 @@ def _file_words(files: Mapping[str, Any]) -> Iterator[str]:
 
 def _entry_words(entry: Any) -> str:
     match entry:
+        # Again, any unknown detail makes the whole entry raw.
         case {"access": str(access), "path": {} as path, **rest} if access in _ACCESS_VERBS and not rest:
             match path:
                 case {"type": "path", "path": str(name), **more} if not more:
@@ -105,6 +107,7 @@ def _entry_words(entry: Any) -> str:
 
 
 def _path_words(access: str, path: str) -> str:
+    # `/`, `//` and `/.` are all the root.
     if posixpath.normpath(path).strip("/") == "" and path.startswith("/") and access in _EVERYWHERE:
         return _EVERYWHERE[access]
     return f"{_ACCESS_VERBS[access]} {named(path)}"
@@ -171,6 +174,7 @@ class QuestionText(Value, frozen=True):
 def describe(question: Question) -> QuestionText:
     """Describe a question and everything that a yes to it would grant."""
     details = dict(question.details)
+    # A diff of another type stays in the details, which are shown as they came.
     diff: str = details.pop("diff") if isinstance(details.get("diff"), str) else ""
     rule = details.pop("alwaysRule", None)
     title, lines = _DESCRIBED[question.type](question, details, diff)
@@ -233,6 +237,7 @@ def _who(question: Question) -> str:
 
 
 def _command(question: Question, details: dict[str, Any], _diff: str) -> tuple[str, list[Line]]:
+    # Unknown places count as outside: the question must not promise a sandbox that may not be there.
     where = _SANDBOX.get(str(details.get("sandbox")), _SANDBOX["outside"])
     command, kind, network = (details.pop(name, None) for name in ("command", "kind", "networkContext"))
     lines: list[Line] = []
@@ -258,11 +263,13 @@ def _command(question: Question, details: dict[str, Any], _diff: str) -> tuple[s
 
 
 def _patch(question: Question, details: dict[str, Any], diff: str) -> tuple[str, list[Line]]:
+    # Unknown places count as outside here too.
     where = _SANDBOX.get(str(details.get("sandbox")), _SANDBOX["outside"])
     lines = list(_files(details, diff)) or [Line("Files", f"{question.asker} does not say which")]
     led, root = details.pop("leadsTo", None), details.pop("grantRoot", None)
     if (unknown := details.pop("unknown", None)) is not None:
         lines.append(Line("Not known", exact(str(unknown))))
+    # The patch names links. What changes is the files behind them.
     if isinstance(led, Mapping):
         lines += [Line("Changes", f"{named(real)}, where {named(path)} leads") for path, real in led.items()]
     if root is not None:

@@ -167,6 +167,7 @@ _MEANINGS: Final = {
     _YES: YES_MEANS,
     _NO: NO_MEANS,
     **dict.fromkeys((APPROVE, ACCEPT), YES_MEANS),
+    # A denial lets the turn continue and an abort ends it, so neither word may select the other.
     **dict.fromkeys((DENY, DECLINE), (DENY, DECLINE)),
     **dict.fromkeys((ABORT, CANCEL), (ABORT, CANCEL)),
 }

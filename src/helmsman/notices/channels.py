@@ -129,6 +129,7 @@ def _desktop_words(title: str, text: str) -> Sequence[str]:
         return ("osascript", *script, "--", title, text)
     if available("notify-send", os.environ) is None:
         raise NeverSent("There is no notify-send here. Install it (libnotify), or use another way.")
+    # By the freedesktop specification, the body may contain markup; the title may not.
     shown = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return ("notify-send", "--app-name=Helmsman", "--icon=dialog-information", "--", title, shown)
 
@@ -181,6 +182,7 @@ async def run_command(words: Sequence[str], told: bytes, seconds: float, env: Ma
     try:
         with anyio.fail_after(seconds):
             async with background_tasks() as tasks:
+                # Write while reading: a command that fills its output before it reads would block both sides.
                 tasks.start_soon(_write, process, told)
                 reading = anyio.Event()
                 tasks.start_soon(_listen, process, said, reading)
@@ -190,6 +192,7 @@ async def run_command(words: Sequence[str], told: bytes, seconds: float, env: Ma
     except TimeoutError:
         raise MaybeSent(f"{words[0]} did not end within {seconds:g} s, and was killed.") from None
     finally:
+        # Also when the hub stops: nothing that the command started may outlive this call.
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(end_group, process.pid)
             await process.aclose()
@@ -280,12 +283,15 @@ async def posted(client: httpx2.AsyncClient, url: str, body: bytes, headers: Map
     import httpx2
 
     try:
+        # The client's timeouts apply to single operations. This one limits all of it.
         with anyio.fail_after(HTTP_SECONDS):
             # Streamed, so that a large body is not read: only the status matters.
             async with client.stream("POST", url, content=body, headers=dict(headers)) as answer:
                 status = answer.status_code
+    # Nothing was sent before these errors, so a retry cannot repeat the message.
     except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
         raise NotSent(f"The server cannot be reached ({_kind(error)}).") from None
+    # These may have come after the server took the message.
     except (httpx2.HTTPError, OSError, TimeoutError) as error:
         raise MaybeSent(f"The server did not answer ({_kind(error)}).") from None
     except (httpx2.InvalidURL, ValueError) as error:

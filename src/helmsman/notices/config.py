@@ -82,6 +82,7 @@ class QuietHours(Value, frozen=True):
         """Return when the current quiet time ends; None if it is not quiet now."""
         local = now.astimezone()
         clock = local.time()
+        # A range over midnight is the end of one day and the beginning of the next.
         is_quiet = self.begin <= clock < self.end if self.begin < self.end else clock >= self.begin or clock < self.end
         if not is_quiet:
             return None
@@ -141,6 +142,7 @@ class NotifySettings(Value, frozen=True):
         Raises:
             InvalidSetting: A value is invalid.
         """
+        # As the hub's own process sees `~` and the environment, not as a client does that calls at this moment.
         with CallerContext(os.environ, Path("/")).entered():
             own = cls.load(load_settings({}, os.environ, state_dir).files)
         browsers = tuple(
@@ -182,6 +184,7 @@ class NotifySettings(Value, frozen=True):
 
 def _by_default() -> tuple[Recipient, ...]:
     """Return the recipient for users who have set up none: their desktop, if the hub runs on one."""
+    # macOS always has notifications. Elsewhere they need a display and notify-send.
     if sys.platform != "darwin":
         known = environment()
         if not (known.get("DISPLAY") or known.get("WAYLAND_DISPLAY")) or available("notify-send", known) is None:
@@ -328,6 +331,7 @@ def _agents(value: Any) -> frozenset[str]:
 
 def _quiet(value: Any) -> QuietHours:
     found = _QUIET.fullmatch(value.strip()) if isinstance(value, str) else None
+    # Two equal times could mean the whole day or no time at all.
     if found is None or found[1] + found[2] == found[3] + found[4]:
         raise ValueError('two times of the day, such as "22:00-07:00"')
     hours = [int(group) for group in found.groups()]
@@ -352,6 +356,7 @@ def _address(table: ConfigTable, key: str, default: str = "") -> str:
 
 def _secret(table: ConfigTable, key: str) -> str | None:
     def read(value: Any) -> str:
+        # A token goes into an HTTP header, which takes ASCII only.
         if not isinstance(value, str) or not value.strip() or len(value) > _SECRET_BYTES or not value.isascii():
             raise ValueError("a text")
         return value.strip()

@@ -82,6 +82,7 @@ class DeliveryLoop:
         """Send deliveries until cancelled."""
         is_taken_up, pause = False, _TROUBLE_SECONDS
         while True:
+            # Taken before the store is read: a commit in between must not be missed.
             committed = self._store.next_commit()
             try:
                 if not is_taken_up:

@@ -169,6 +169,7 @@ class DeviceBook:
             version = (found.st_mtime_ns, found.st_ino)
             if self._read is None or self._read[0] != version:
                 self._read = (version, _devices(json.loads(self._path.read_bytes())))
+        # A missing or damaged file costs each browser one more login with a code.
         except (OSError, ValueError):
             return ()
         return self._read[1]

@@ -96,9 +96,12 @@ def question_notification(question: Question, *, directory: str | None, agent: s
     words = describe(question)
     whole = words.text(diff_chars=TEXT_CHARS)
     text = shortened(whole)
+    # `describe` has cut a longer diff already, so the texts alone do not show it.
     was_cut = text != whole or len(words.diff or "") > TEXT_CHARS
     prompts = question.prompts
+    # One press is one answer, and a secret does not belong on a lock screen.
     offered = prompts[0].options if len(prompts) == 1 and not prompts[0].secret else ()
+    # A button decides this question only. Wider approvals need a look at what they cover.
     choices = tuple(option for option in offered if option not in (APPROVE_SESSION, APPROVE_ALWAYS))
     choices = choices if len(choices) <= _MOST_BUTTONS else ()  # with some of them missing, the user could not choose
     return Notification(

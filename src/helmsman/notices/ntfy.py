@@ -65,6 +65,7 @@ class Ntfy(Sender):
             "topic": to.topic,
             "title": notification.headline,
             "message": message,
+            # Priorities of ntfy: 3 is the default, 4 is high.
             "priority": 4 if notification.kind in _URGENT else 3,
         }
         async with http_client() as client:
@@ -76,6 +77,7 @@ class Ntfy(Sender):
                     choices, note = (), _OPEN_TOPIC
                 elif len(choices) < len(notification.choices):
                     content["message"] = f"{message}\n{_NOT_ALL_SHOWN}"
+                # A code is stored before the message leaves, so that a quick press finds it.
                 content["actions"] = [await self._button(delivery, choice) for choice in choices]
             await posted(client, to.url, json.dumps(content).encode(), self._authorization())
             return note
@@ -84,6 +86,7 @@ class Ntfy(Sender):
         """Return whether the server refuses the topic to strangers, and knows us."""
         import httpx2
 
+        # ntfy answers 200 there to all who may read the topic.
         address = f"{self._recipient.url}/{self._recipient.topic}/auth"
         try:
             with anyio.fail_after(HTTP_SECONDS):
@@ -126,8 +129,10 @@ class Ntfy(Sender):
         while True:
             age = self._store.clock() - since + _SKEW
             try:
+                # The id of the last message is exact. Before the first one, ask by age, since the clocks may differ.
                 async for line in self._lines(place or f"{int(age.total_seconds())}s"):
                     pause = _FIRST_PAUSE
+                    # Keepalives have no id to continue from.
                     place = await _taken(line, take) or place
             except (httpx2.HTTPError, OSError, ValueError) as error:
                 log.warning(

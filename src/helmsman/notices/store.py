@@ -182,6 +182,7 @@ class NoticeStore:
 
         def work(connection: StoreConnection) -> None:
             now = microseconds(self.clock())
+            # First those that were doubtful before: they must not be sent a third time.
             connection.execute(
                 f"UPDATE notice_deliveries SET status = 'doubtful', changed_at = ?, note = ? WHERE {_LEFT} "
                 "AND is_doubtful = 1",
@@ -351,6 +352,7 @@ def _forget_old(connection: StoreConnection) -> None:
     )
     newest = f"SELECT id FROM notices ORDER BY number DESC LIMIT {_KEPT}"
     old = f"(SELECT id FROM notices WHERE id NOT IN ({newest}) AND id NOT IN ({needed}))"
+    # `notices` last, because the rows of the other tables are found through it.
     for table, column in (("notice_codes", "notice"), ("notice_deliveries", "notice"), ("notices", "id")):
         connection.execute(f"DELETE FROM {table} WHERE {column} IN {old}")
 

@@ -44,6 +44,7 @@ _SERVICES: Final = (
 )
 """Push services of the browsers. The address comes from a client, and the hub must not send requests elsewhere."""
 _KEY_FILE: Final = "web-push-key.pem"
+# RFC 8292 asks for a contact. This one says nothing about the user.
 _SUBJECT: Final = "mailto:helmsman@example.org"
 # RFC 8292 allows at most 24 hours.
 _TOKEN_SECONDS: Final = 12 * 3600
@@ -142,6 +143,7 @@ def _message(content: dict[str, Any]) -> bytes:
     """Return the content as JSON that fits. If it is too long, its text is cut, and it only opens the page."""
 
     def encoded(**changes: object) -> bytes:
+        # Half of a surrogate pair must not keep the message from being sent.
         return json.dumps(content | changes, ensure_ascii=False).encode("utf-8", "replace")
 
     message = encoded()
@@ -170,6 +172,7 @@ def _buttons(delivery: Delivery, to: Subscription) -> tuple[str, ...]:
 def encrypted(content: bytes, to: Subscription) -> bytes:
     """Return a message that only this browser can read: one record of `aes128gcm`."""
     theirs = ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), _bytes(to.public_key))
+    # RFC 8291 requires a new key for each message.
     own = ec.generate_private_key(ec.SECP256R1())
     point, salt = _point(own.public_key()), os.urandom(_SALT_BYTES)
     info = b"WebPush: info\0" + _bytes(to.public_key) + point
@@ -189,6 +192,7 @@ def authorization(state_dir: Path, endpoint: str) -> str:
     """Return the header by which a push service knows this server."""
     parts = urlsplit(endpoint)
     claims: dict[str, Any] = {
+        # The token counts only at this push service.
         "aud": f"{parts.scheme}://{parts.netloc}",
         "exp": int(time.time()) + _TOKEN_SECONDS,
         "sub": _SUBJECT,

@@ -158,6 +158,7 @@ def parse(request: str, hints: Hints = NO_HINTS, called: Sequence[str] = ()) -> 
     if hints.mode is not None and hints.mode != "auto":
         mode = hints.mode
         trace = (*trace, f"The hint asks for {mode}.")
+    # Without a matching task, a request with a doubtful reference is work, so its text is kept.
     may_be_work = found.reference is not None and not found.reference.sure
     return replace(
         found,
@@ -205,6 +206,7 @@ _PLACE_MARKER: Final = re.compile(
     (?:(?P<cloud>(?:codex\s+)?cloud)|(?P<local>locally|local|machine))(?:\s+task)?(?:\s+please)?\s*[:：]\s*(?=\S)""",
     re.IGNORECASE | re.VERBOSE,
 )
+# “task: T-local-…” names a task; it does not announce work.
 _WORK_MARKER: Final = re.compile(
     r"\s*(?:please\s+)?(?:run|do|task|new\s+task|job|new\s+job)\s*[:：]\s*(?=\S)(?!T-(?:local|cloud)-)", re.IGNORECASE
 )
@@ -346,6 +348,7 @@ def _command(words: Words, request: str, called: Sequence[str]) -> Intent | None
         return Intent(action="none", trace=("The request asks what one can say.",))
     if (answer := _plain_answer(said)) is not None:
         found = _answer(words, answer, f"The whole request is to {answer.kind} what a task asks.")
+        # The strictest test is for an approval: a misread one would allow an action.
         is_approval = answer.kind == "approve" and not answer.wide
         is_doubtful = words.unsure if not is_approval else words.said_no or not is_exact_approval(request, called)
     else:

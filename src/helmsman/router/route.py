@@ -340,12 +340,14 @@ def _by_name(planned: Route, intent: Intent, reference: Reference, tasks: Sequen
     """Select a task by id or alias; a value that only looks like one makes the request work."""
     if named := _named(reference.value, tasks, planned.action):
         return _chosen(planned, named, f"{reference.value} is that task.")
+    # In a longer request, a UUID may well be part of the work.
     if is_session_id(reference.value) and (
         planned.action in ("respond", "apply", "cancel") or len(planned.instruction.split()) <= _FEW_WORDS
     ):
         return _not_found(planned, reference, tasks)
     if planned.action == "respond" and not reference.sure:
         return _ask(replace(planned, action="choose"), _asking(tasks), f"No task is called {reference.value}.")
+    # A near miss is probably a typo. Asking costs less than work that was not meant.
     if not reference.sure and not _near(reference, tasks):
         return _work_after_all(planned, intent, place, f"No task is called {reference.value}")
     return _unknown(planned, reference, tasks)
@@ -445,6 +447,7 @@ def _choose(
     if not tasks:
         missing = "task" if intent.mode is None else f"{intent.mode} task"
         return _refused(planned, _NONE_YET.format(missing))
+    # A vague request that may be an answer is about the task that waits for one.
     if reference is None and intent.may_answer and len(asking := _asking(tasks)) == 1:
         return _chosen(planned, asking[0], "It is the only task that asks something.", tasks)
     eligible = _eligible(intent.action, tasks)
@@ -526,6 +529,7 @@ def _numbered(
     planned: Route, reference: Reference, now_offered: Sequence[Task], tasks: Sequence[Task], offered: Offer
 ) -> Route:
     number = int(reference.value)
+    # The caller may have another list in mind, so only a look may guess what the number means.
     if not offered.tasks and planned.action not in _LOOKS:
         return _ask(planned, now_offered, "Nothing was offered that the number could be of.")
     names = list(offered.tasks) or [task.id for task in now_offered[:MOST_CHOICES]]

@@ -42,6 +42,7 @@ _APPROVAL: Final = re.compile(
     (?:,?[ ](?:please|pls|thanks|thank[ ]you))*[.!]*""".replace("\n    ", ""),
     re.IGNORECASE | re.ASCII,
 )
+# ASCII only: `strip()` alone would also remove other spaces of Unicode, which an exact approval must not have.
 _SPACE: Final = " \t\r\n"
 
 
@@ -60,6 +61,7 @@ def is_exact_approval(request: str, called: Sequence[str] = ()) -> bool:
     return _APPROVAL.fullmatch(said) is not None
 
 
+# Symbols, marks, and characters that are invisible, private, unassigned or half of a pair.
 _ODD: Final = frozenset(["So", "Sk", "Mn", "Me", "Cf", "Co", "Cn", "Cs"])
 
 
@@ -138,6 +140,7 @@ def command_abroad(request: str) -> RouterVerb | None:
         return None
     said = " ".join(word for word in _COURTESIES.sub(" ", " ".join(_words(request))).split() if word not in _COURTESY)
     operation = _OPERATIONS.get(said)
+    # An order in doubt is only a look, as in English.
     if operation in ("cancel", "respond") and ("?" in request or "？" in request or is_odd(request)):
         return "check"
     return operation
@@ -219,6 +222,7 @@ def is_talk(request: str) -> bool:
     """Return whether a request is short and has no object, so that it must be about running work."""
     if len(request) > _LONGEST:
         return False
+    # Chinese is written without spaces, so it cannot be split into words first.
     if any("\u4e00" <= char <= "\u9fff" for char in request):
         return _CHINESE.fullmatch(unicodedata.normalize("NFKC", request).casefold()) is not None
     said = [word for word in _words(request) if word not in _COURTESY]

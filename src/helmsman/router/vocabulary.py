@@ -239,4 +239,5 @@ def _slips() -> dict[str, str]:
 
 
 KNOWN: Final = EVERYDAY | WORK_VERBS | SETUP_REST | ENVIRONMENTS_REST | ASKING_LEADS
+# The four excluded slips are words themselves.
 SLIPS: Final = {slip: word for slip, word in _slips().items() if slip not in KNOWN | {"heck", "stats", "gong", "tack"}}

@@ -36,6 +36,7 @@ _MARKS_OF_MATERIAL: Final = re.compile(r"```(?:\w*$)?|^[ \t]*>+", re.MULTILINE)
 _DURATION: Final = re.compile(
     r"\b(\d{1,6}) ?(ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?)\b", re.IGNORECASE
 )
+# In this order, because `ms` and `milliseconds` begin with an m, too.
 _MILLISECONDS: Final = {"ms": 1, "mil": 1, "m": 60_000, "s": 1_000, "h": 3_600_000}
 _AT_ONCE: Final = re.compile(
     r"\b(?:right (?:now|away)|at once|for me|as soon as possible|at the moment|any more)\b", re.IGNORECASE
@@ -94,8 +95,10 @@ def read(request: str, called: Sequence[str] = ()) -> Words | None:
     """
     if len(request) > LONGEST_COMMAND:
         return None
+    # The comma ends the clause that the pasted text interrupts.
     text = _MATERIAL.sub(" , ", request)
     found = Words(material=text != request, asks=text.replace("？", "?").rstrip().endswith("?"))
+    # Translated twice: NFKC would change some of these marks (´), and makes others of small forms (﹘).
     text = unicodedata.normalize("NFKC", text.replace("？", "? ").translate(_PLAIN)).translate(_PLAIN)
     if not text.isascii():  # invisible characters must not turn a word into another one
         text = "".join(char for char in text if unicodedata.category(char) not in ("Cf", "Mn", "Me"))
@@ -125,6 +128,7 @@ def own_words(request: str) -> str:
 def split_at_colon(request: str) -> tuple[str, str] | None:
     """Split at the first colon; None if a part is missing, or the first one cannot be a command."""
     head, colon, text = request[:LONGEST_COMMAND].replace("：", ":").partition(":")
+    # A text that begins with slashes follows the colon of an address.
     if not colon or not text.strip() or text.startswith("//") or len(head) > _LONGEST_HEAD or "```" in head:
         return None
     return head, request[len(head) + 1 :].strip()

@@ -52,14 +52,17 @@ async def begin_due(
     now = await store.now()
     next_at = await store.next_at()
     if next_at is None or next_at > now:
+        # One query for the minimum: reading all schedules decodes each of them.
         return next_at
     schedules = await store.all()
     due = [one for one in schedules if one.next_at is not None and one.next_at <= now]
     for schedule in due:
         try:
             await begin_run(store, schedule, now, enter, begun)
+        # One schedule that cannot begin must not hold up the others.
         except HelmsmanError as error:
             log.warning("schedule %s is due and not begun: %s", schedule.id, error)
+    # The begun runs have moved their schedules, so read the times again.
     times = (one.next_at for one in (await store.all() if due else schedules))
     return min((time for time in times if time is not None), default=None)
 
@@ -88,12 +91,14 @@ async def begin_run(
 
 def due_run(schedule: Schedule, now: datetime, *, still_runs: bool) -> DueRun:
     """Decide what to do for a due schedule. `still_runs`: its previous run still works or waits."""
+    # The newest of the missed times, so that all of them make one run.
     due = schedule.when.last_until(now) or schedule.next_at or now
     draft, note = None, None
     if schedule.missed == "skip" and now - due > _LATE:
         note = _MISSED
     elif still_runs and not schedule.overlap:
         note = _STILL_RUNS
+    # Every process makes the same key for this due time, so its task is entered once.
     elif (draft := _draft(schedule, f"schedule {schedule.id} {due.isoformat()}")) is None:
         note = _NO_SENSE
     run = ScheduleRun(due_at=due, entered_at=now, note=note)

@@ -153,6 +153,7 @@ class ScheduleStore:
                     schedule.proposed_by,
                 ),
             )
+            # In the same transaction, so that no crash loses the message about a proposal.
             if schedule.proposed_by is not None:
                 outbox.enter(connection, f"proposal {schedule.id}", schedule.created_at)
 
@@ -254,6 +255,7 @@ class ScheduleStore:
             task, is_new = queue.add(draft, also)
         except _NotDue:
             return None
+        # The queue knew the key: another process has begun this run.
         return task if is_new else None
 
     def begin_beside(self, queue: TaskQueue, schedule: Schedule, run: ScheduleRun, draft: TaskDraft) -> Task:
@@ -281,11 +283,13 @@ def _move(connection: StoreConnection, schedule: Schedule, next_at: datetime | N
 
 def _enter(connection: StoreConnection, schedule: Schedule, run: ScheduleRun) -> None:
     due_at = microseconds(run.due_at)
+    # Another process may have entered this due time already.
     entered = connection.execute(
         "INSERT INTO schedule_runs (schedule, due_at, entered_at, task_id, note) VALUES (?, ?, ?, ?, ?) "
         "ON CONFLICT DO NOTHING",
         (schedule.id, due_at, microseconds(run.entered_at), run.task_id, run.note),
     )
+    # A run with a task is reported by its task. One without a task is reported here.
     if entered.rowcount and run.task_id is None:
         outbox.enter(connection, f"run {schedule.id} {due_at}", run.entered_at)
     connection.execute(

@@ -44,6 +44,7 @@ class When(Value, frozen=True, kw_only=True):
         if self.at is not None:
             return self.at if self.at > moment else None
         if self.every is not None:
+            # A moment before `since` would count backwards.
             passed = max((moment - self.since) // self.every, 0)
             return self.since + (passed + 1) * self.every
         return self._by_cron(moment, is_backwards=False)
@@ -54,11 +55,13 @@ class When(Value, frozen=True, kw_only=True):
             return self.at if self.at <= moment else None
         if self.every is not None:
             passed = (moment - self.since) // self.every
+            # The first run comes one interval after `since`, not at `since`.
             return self.since + passed * self.every if passed > 0 else None
         # CronSim yields only times before the given one.
         return self._by_cron(moment + timedelta(seconds=1), is_backwards=True)
 
     def _by_cron(self, moment: datetime, *, is_backwards: bool) -> datetime | None:
+        # Loaded only where a cron line is read: most processes have no schedules.
         from cronsim import CronSim
 
         local = moment.astimezone(_zone(self.timezone))
@@ -113,8 +116,10 @@ def parse_when(
 
 def local_timezone() -> str:
     """Return the name of the local time zone: that of `TZ`, else the machine's, else UTC."""
+    # The standard library knows the local offset but not the zone's name. The link to the zone file has it.
     with suppress(OSError):
         named = environment().get("TZ", "").removeprefix(":") or str(Path("/etc/localtime").readlink())
+        # TZ may hold a path to the zone file instead of a name.
         name = named.partition(_ZONES)[2] or named
         with suppress(InvalidInput):
             return _zone(name).key
@@ -122,10 +127,13 @@ def local_timezone() -> str:
 
 
 def _zone(name: str) -> ZoneInfo:
+    # Loaded only where a zone is named.
     from zoneinfo import ZoneInfo
 
     try:
         return ZoneInfo(name)
+    # ZoneInfo raises KeyError for an unknown name, ValueError for a path outside its database, and
+    # OSError for a directory.
     except (KeyError, ValueError, OSError) as error:
         raise InvalidInput(
             f"There is no time zone {name!r:.100}. Use a name such as Europe/Berlin or UTC.", parameter="timezone"
@@ -222,10 +230,12 @@ def _on_a_day(words: str, now: datetime) -> datetime | None:
         return later if (later := in_days(0)) > now else in_days(1)
     if day in ("today", "tomorrow"):
         return in_days(("today", "tomorrow").index(day))
+    # One or two letters could be two days: “t” is Tuesday and Thursday.
     named = [number for number, name in enumerate(_WEEKDAYS) if len(day) >= 3 and name.startswith(day)]
     if not named:
         return None
     ahead = (named[0] - now.weekday()) % 7
+    # This weekday at a time that has passed today means next week.
     return later if (later := in_days(ahead)) > now else in_days(ahead + 7)
 
 
