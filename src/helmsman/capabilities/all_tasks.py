@@ -133,6 +133,7 @@ class LocalTasks:
         known = None
         if (key := idempotency_key) is not None:
             known = await self._helm.task_writer.registry(lambda registry: registry.with_key(key))
+        # A key of the caller takes the place of the call's own, so that `say` finds the turn that it has begun.
         called = call_key.get() if key is None else CallKey(key, known, is_repeated=known is not None)
         before = call_key.set(called)
         try:
@@ -171,10 +172,12 @@ class LocalTasks:
                 start.over.set()
 
         self._helm.in_background(run)
+        # The caller waits only until the task is registered. The agent starts in the background.
         await start.entered.wait()
         if start.task_id is None:
             assert start.error is not None
             raise start.error
+        # A start that is over would not remove its entry any longer.
         if not start.over.is_set():
             self._starting[start.task_id] = start
         return start.task_id
@@ -216,6 +219,7 @@ class LocalTasks:
 
     async def follow(self, task: Task) -> Session | None:
         """Return the session of a task that runs here, or None."""
+        # Its session is known only when the start is over.
         if task.id in self._starting:
             await self._starting[task.id].over.wait()
         if task.session_id is None:
@@ -229,6 +233,7 @@ class LocalTasks:
         """Wait, for ever if need be, until the task has ended or asks something."""
         while True:
             if task.id in self._helm.task_writer.jobs:
+                # Taken before the state is read: a change in between must not be missed.
                 changes = self._helm.task_writer.jobs[task.id].changed
                 task = await self.now(task)
                 if not task.is_running or task.input_required:
@@ -256,6 +261,7 @@ class LocalTasks:
             await anyio.sleep(_START_SECONDS)  # for another client, or for one that is gone
             task = await self.now(task)
         if (job := self._helm.task_writer.jobs.get(task.id)) is not None:
+            # Set first, because the job takes its note from this as it is cancelled.
             job.cancel_reason = cancelled(reason)
             job.scope.cancel()
             await job.ended.wait()
@@ -273,11 +279,14 @@ class LocalTasks:
             if not task.is_running:
                 return task, _NOT_RUNNING
             raise TaskNotOurs(f"Task {task.id} is run by {task.runner}. Stop it there.")
+        # Before the interrupt, because the end of the turn takes its note from this.
         if reason:
             self._helm.task_writer.explain(session.id, if_stopped=cancelled(reason))
+        # Counted first: the interrupt ends them.
         commands = sum(isinstance(item, CommandExecution) and _is_running(item) for item in session.items)
         await self._helm.interrupt(session.id)
         task = await self.now(task)
+        # The turn may have ended by itself just before the interrupt.
         if task.status != "canceled":
             return task, _NOT_RUNNING
         if reason:
@@ -356,6 +365,7 @@ class Tasks:
             TaskNotFound: It does not exist.
             InvalidInput: It works outside the allowed roots.
         """
+        # Updates are written in batches. The registry must have them before it is asked.
         await self._helm.task_writer.write()
         task = await self._helm.task_writer.registry(lambda registry: registry.find(reference))
         if task is None:
@@ -405,6 +415,7 @@ class Tasks:
         tasks = [
             task if task.origin == "cloud" or task.has_ended else await self._helm.recovery.now(task) for task in seen
         ]
+        # A task may have ended since the registry selected it.
         return [task for task in tasks if status is None or task.status in status], following
 
     async def of_sessions(self, session_ids: Sequence[str]) -> dict[str, tuple[Task, ...]]:
@@ -445,6 +456,7 @@ class Tasks:
         ours = {task.external_id: task for task in registered}
         seen = {task.external_id for task in await self.local.inside(registered)}
         tasks = [(listed, ours.get(listed.external_id)) for listed in page.tasks]
+        # A task of the account that was submitted from outside the allowed roots is left out.
         return [(listed, task) for listed, task in tasks if task is None or task.external_id in seen], page.cursor
 
     async def wait(self, task: Task, *, timeout: float | None = None) -> Task:
@@ -489,6 +501,7 @@ class Tasks:
     async def _outcome(self, task: Task) -> TaskOutcome:
         """Return the outcome of a task from its session, from the store, or from its agent's record."""
         session = self._helm.sessions.get(task.session_id or "")
+        # The session may be in a later turn by now.
         own = session is not None and session.task_id == task.id
         if session is not None and own and (session.state.is_running or session.state.diff is not None):
             return outcome_of(session.items, session.state.diff, session.directory)
@@ -508,6 +521,7 @@ class Tasks:
             return TaskOutcome()
         turn = next((turn for turn in turns if turn.id == task.turn_id), None)
         found = TaskOutcome() if turn is None else outcome_of(turn.items, directory=task.directory)
+        # Stored even if it is empty: the agent's record is read once only.
         await self._helm.task_writer.registry(lambda registry: registry.keep_outcome(task.id, found))
         return found
 
@@ -531,4 +545,5 @@ class Tasks:
         except CloudError as error:
             if task.external_id is None:
                 raise
+            # Keep the type of the error, because clients tell errors apart by it.
             raise type(error)(f"{error.message} It was {task.status} when last seen.", **error.details) from error

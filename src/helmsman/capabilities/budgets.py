@@ -79,6 +79,7 @@ class BudgetState:
     def next_grant(self) -> float:
         """Amount up to which a yes lets work continue: half of the budget more, exactly as shown."""
         if self.key.endswith("_usd"):
+            # Rounded to what the question shows: a yes grants neither more nor less.
             return math.ceil((self.used + self.budget / 2) * 100) / 100
         return self.used + max(1, self.budget // 2)
 
@@ -129,14 +130,14 @@ class Budgets:
         self.elsewhere: BudgetsElsewhere | None = None
         self.clock: Callable[[], datetime] = lambda: datetime.now().astimezone()
 
-    # --- use
-    # -------------------------------------------------------------------------------------------------------------
+    # --- use ---------------------------------------------------------------------------------------------------------
 
     async def states(self, directory: str | Path | None = None) -> tuple[BudgetState, ...]:
         """Return today's use of the budgets for all work and for a directory's project.
 
         Without a directory, include every project with spending today.
         """
+        # Without any budget, the spending need not be added up.
         if not any(
             self._budget(str(place)).amounts() for place in (directory, current().directory) if place is not None
         ):
@@ -153,6 +154,7 @@ class Budgets:
     @property
     def _day(self) -> datetime:
         """Start of today."""
+        # Naive and then local again: after a change of clocks, midnight has another offset than now.
         return self.clock().replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None).astimezone()
 
     async def used_up(
@@ -184,10 +186,12 @@ class Budgets:
             return []
         day = self._day
         if spent is None:
+            # A budget for single tasks needs no sum of the day.
             spent = await self._usage.spent_since(day) if any("day_" in key for key in amounts) else []
         project = await anyio.to_thread.run_sync(projects(self._helm.settings.state_dir), directory)
         granted = await self._granted(task_id, day)
         used = {
+            # Only a budget in tokens can limit a model without a price.
             "task_usd": self._prices.cost(model, usage or Usage()) or 0.0,
             "task_tokens": tokens(usage or Usage()),
             **self._used_of(spent, "day"),
@@ -221,6 +225,7 @@ class Budgets:
 
         try:
             return await self._helm.task_writer.registry(read)
+        # Without the registry nothing counts as granted, so the user is asked again.
         except RegistryUnavailable as error:
             log.warning("grants beyond budgets are not known: %s", error)
             return []
@@ -230,6 +235,7 @@ class Budgets:
     def _budget(self, directory: str | None) -> Budget:
         """Return the budget for work in a directory, from the current files."""
         held = Budget() if self._user_file is None else self._budget_in(self._user_file)
+        # Files of a project come with the repository, so they can only narrow the user's own budget.
         for path in self._project_files(directory):
             held = held.narrowed(self._budget_in(path))
         return held
@@ -240,6 +246,7 @@ class Budgets:
             return
         # Texts, not paths: every turn begins with this, and paths take long.
         for place in project_places(os.path.realpath(directory), user_home()):
+            # The user's own file may lie on the way up. It was read above.
             if os.path.lexists(path := os.path.join(place, CONFIG_NAME)) and not self._is_users(path):  # noqa: PTH118
                 yield Path(path)
 
@@ -251,6 +258,7 @@ class Budgets:
         before = self._read.get(path)
         try:
             status = path.stat()
+            # With the inode, because an editor may replace a file faster than its time changes.
             stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
             if before is None or before[0] != stamp:
                 budget = Budget.read(read_toml(path).get("budget", {}), path)
@@ -271,6 +279,7 @@ class Budgets:
             return False
         self._helm.task_writer.hold(task_id, session, {"note": _WAITS, "waiting_for": BUDGET})
         day = f"{self.clock():%Y-%m-%d}"
+        # A fleet stores the grants beyond its own budgets.
         own = [state for state in states if not state.fleet]
         grants = [_Grant(state.key, state.next_grant, state.budget, day, state.project) for state in own]
 
@@ -320,6 +329,7 @@ class Budgets:
         self._check_cost(session)
         if not (usage := self._helm.task_writer.usage_of(session.id)) or usage == Usage():
             return  # what others have used was looked at before it began
+        # One check at a time. A report during a check makes it look once more.
         if session.id in self._checking:
             self._again.add(session.id)
             return
@@ -348,14 +358,17 @@ class Budgets:
             return
         usage, turn = self._helm.task_writer.usage_of(session.id), session.turn_count
         states = await self.used_up(session.directory, task_id, model=session.model, usage=usage)
+        # That took time. The turn that was measured may be over by now.
         if not states or session.turn_count != turn or not _runs_freely(session):
             return
         log.info("session %s is stopped: %s", session.id, "; ".join(state.in_words() for state in states))
+        # Marked at once, so that no other check stops the same turn.
         session.pause(is_pausing=True)
         await self._pause(session, states)
 
     async def _pause(self, session: Session, states: Sequence[BudgetState]) -> None:
         """Stop the turn, unless another stop is under way."""
+        # An agent cannot interrupt a turn that it has not begun.
         await session.until_begun()
         if not session.is_pausing or session.engine is None or not usable(session.engine):
             return
@@ -387,8 +400,7 @@ class Budgets:
     async def _go_on_with(self, session: Session, ended: TurnEnded, turn: TurnInput, task_id: str) -> None:
         await self._go_on(session, partial(self._helm.continue_work, session, ended, turn, task_id))
 
-    # --- limits of callers
-    # -----------------------------------------------------------------------------------------------
+    # --- limits of callers -------------------------------------------------------------------------------------------
 
     def _check_cost(self, session: Session) -> None:
         """Stop a task that has cost more than its limit, or whose cost is unknown."""
@@ -410,6 +422,7 @@ class Budgets:
             why = f"it has cost ${cost:.4f}, and its limit is ${limit:g}. Raise max_cost_usd to continue."
         else:
             return
+        # Once only: a further report must not stop it again.
         del self._helm.task_writer.max_costs[task_id]
         self._helm.task_writer.explain(
             session.id, if_stopped=f"It was stopped: {why}", if_over=f"It had ended before it could be stopped: {why}"

@@ -233,10 +233,12 @@ class Changes:
         for one in tree.each:
             refuse_outside(one.repository, self._helm.settings.allowed_roots, "session_id")  # as they are today
         expected = self.shown.expected(viewer, session_id, digest)
+        # Ended first, because they could change files while these are compared.
         ended = await self.end_commands(tree)
         # Run by `apply` on what it is about to apply, since the worktree may change until then.
         check = self.shown.check_of(session_id, expected)
         with suppress(SessionNotFound):  # a worktree may outlive its session
+            # Recorded before it happens: after a crash, the next hub knows that it may have been applied.
             (await self._helm.session(session_id)).apply(ApplyRequested(session_id=session_id, digest=expected))
             await self._helm.task_writer.write_intents()
         applied = await anyio.to_thread.run_sync(
@@ -302,9 +304,11 @@ class Changes:
         tree = await self._tree_to_change(session_id, "discard its worktree")
         await self._check_idle(tree)
         await self.end_commands(tree)
+        # Only now, when nothing runs there that could still add to it.
         if losing is not None and await anyio.to_thread.run_sync(tree_changes.unsaved, tree) != losing:
             raise InvalidInput(f"There is other work in {tree.path} than was shown. Nothing was dropped; look again.")
         session = self._helm.sessions.get(session_id)
+        # Before the files are deleted, because the tear-down commands may need them.
         notes = await tear_down(self._helm, tree)
         discarded = await anyio.to_thread.run_sync(_discard, tree)
         if session is not None:
@@ -321,6 +325,8 @@ class Changes:
                 left for agent in agents for one in tree.each for left in agent.commands_left(sessions, one.path)
             )
         )
+        # This hub ends what its own engines left, then the agents that earlier hubs left, then commands that
+        # outlived both.
         for session_id in known:
             if self._helm.sessions[session_id].engine is not None:
                 await self._helm.end_leftovers(session_id)
@@ -384,6 +390,7 @@ class Changes:
         places = {
             session.id: session.directory
             for session in self._helm.sessions.values()
+            # A message that waits begins work there as soon as it can.
             if session.state.is_running or session.queue
         }
         try:
@@ -459,6 +466,7 @@ def _tree_before(state_dir: Path, session_id: str, since: datetime) -> str | Non
 
 def _had_tree(session: Session, state_dir: Path) -> bool:
     place = Path(session.directory or "")
+    # The directory may be recorded with its links resolved or not.
     return any(place.is_relative_to(root / WORKTREES) for root in (state_dir, state_dir.resolve()))
 
 
@@ -485,6 +493,7 @@ def _in_tree(tree: Worktree, places: Mapping[str, str | None]) -> list[str]:
 
 def _as_tree_diff(diff: str) -> TreeDiff:
     files = files_of(diff)
+    # Bytes that are no UTF-8 arrived as surrogates. They become the same bytes again.
     return tree_changes.TreeDiff(patch=diff.encode("utf-8", "surrogateescape"), files=files, stat=stat_of(files))
 
 

@@ -170,6 +170,7 @@ class CloudTasks:
             Unsupported: A model was given, but the cloud does not support choosing one.
             CloudEnvironmentMissing: None was given, and none is configured.
         """
+        # Only for its checks of the text: the cloud takes nothing else of a turn.
         turn_input(instruction)
         if model is not None:
             raise Unsupported("The Codex cloud chooses the model itself. Leave the model out.")
@@ -189,6 +190,7 @@ class CloudTasks:
             owner=Process.me(),
             poll_ms=5000,
         )
+        # Registered before it is sent, so that a crash in between leaves a task that says so.
         task, fresh = await self._helm.task_writer.registry(lambda registry: registry.add(draft))
         if not fresh:
             return task.id
@@ -202,6 +204,7 @@ class CloudTasks:
                 )
             except CloudSubmitUncertain as error:
                 changes = {"status": "unknown", "note": error.message}
+            # It never came there, so the same key may be used for another attempt.
             except Exception as error:  # noqa: BLE001 - reported with the task; an error of one task ends no other
                 changes = {"status": "failed", "error": known_error(error).as_dict(), "idempotency_key": None}
             else:
@@ -259,6 +262,7 @@ class CloudTasks:
             task = await self.now(task)
             if not task.is_running:
                 return task
+            # Before it is in the cloud, only the registry is asked, which may be often.
             await anyio.sleep(next(delays) if task.external_id is not None else 0.2)
 
     async def results(self, task: Task, *, attempt: int = 1) -> CloudResults:
@@ -280,6 +284,7 @@ class CloudTasks:
             DirtyTree: The tree has uncommitted changes, and `allow_dirty` is not set.
             ApplyConflict: The change does not fit; the tree is unchanged.
         """
+        # git applies to a whole repository, so all of it has to be inside the roots.
         refuse_outside(repository_root(directory) or directory, self._helm.settings.allowed_roots, "apply_to")
         client = await self.client()
 

@@ -163,6 +163,7 @@ class GitHub:
         self, repository: Repository, *, branch: str, base: str, title: str, text: str, draft: bool
     ) -> str:
         """Open a pull request and return its address; that of the one that is open already, with its text renewed."""
+        # GitHub's filter for heads takes `owner:branch`.
         head = f"{repository.owner}:{branch}"
         known = self._list(repository, "pulls", head=head, state="open")
         if known:
@@ -176,8 +177,10 @@ class GitHub:
         found = mapping(self._api(repository, f"pulls/{number}"))
         commit = str(mapping(found.get("head")).get("sha") or "")
         runs = mapping(self._api(repository, f"commits/{commit}/check-runs?per_page=100")).get("check_runs") or []
+        # GitHub keeps three kinds apart: comments on the conversation, comments on lines of code, and texts of reviews.
         comments = [_comment(one) for one in self._list(repository, f"issues/{number}/comments")]
         comments += [_comment(one, is_review=True) for one in self._list(repository, f"pulls/{number}/comments")]
+        # Reviews are numbered apart from comments, so the prefix keeps their ids apart.
         comments += [
             _comment(one, prefix="r") for one in self._list(repository, f"pulls/{number}/reviews") if one.get("body")
         ]
@@ -206,6 +209,7 @@ class GitHub:
     # --- calls -------------------------------------------------------------------------------------------------------
 
     def _list(self, repository: Repository, path: str, **query: str) -> list[Mapping[str, Any]]:
+        # The largest page that GitHub gives. Further pages are not read.
         words = "&".join([*(f"{name}={value}" for name, value in query.items()), "per_page=100"])
         found = self._api(repository, f"{path}?{words}")
         return [mapping(one) for one in found] if isinstance(found, list) else []

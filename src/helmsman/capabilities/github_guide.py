@@ -185,6 +185,7 @@ def _without_login(url: str) -> str:
 def _host_and_path(url: str) -> tuple[str | None, str | None]:
     """`git@github.com:owner/name.git` or `https://github.com/owner/name` → `github.com`, `owner/name`."""
     found = re.fullmatch(r"(?:\w+://)(?:[^/@]*@)?(?P<host>[^/:]+)(?::\d+)?/(?P<path>.+)", url)
+    # A host has two letters at least: one letter and a colon are a drive of Windows.
     found = found or re.fullmatch(r"(?:[^/@:]+@)?(?P<host>[^/:@]{2,}):(?P<path>(?!//).+)", url)
     if found is None:
         return None, None  # a path on this machine

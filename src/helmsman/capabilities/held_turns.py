@@ -56,6 +56,7 @@ class HeldTurn:
         try:
             with self._scope:
                 ended = await self._do(do)
+            # An interrupt has ended the turn already.
             if self._scope.cancelled_caught or not session.state.is_running:
                 return
             if ended is not None:

@@ -52,6 +52,7 @@ class UsageLimits:
         # A turn of another kind, such as a review, cannot be continued by a message.
         if failure is None or failure.code != USAGE_LIMIT or session.state.turn_kind == "other":
             return False
+        # Without a task, there is nothing that could wait and be resumed.
         if self._helm.task_writer.running_task(session.id) is None:
             return False
         now = datetime.now(UTC)

@@ -45,6 +45,7 @@ def channel_statuses(settings: NotifySettings, newest: Mapping[str, Delivery]) -
 
 def _status(recipient: Recipient, last: Delivery | None) -> ChannelStatus:
     quiet = recipient.quiet
+    # A dropped delivery says nothing against its recipient.
     well = last is not None and last.status in ("sent", "sending", "dropped")
     return ChannelStatus(
         name=recipient.name,
@@ -124,7 +125,7 @@ class Notices:
     async def shown(self, notice_id: str) -> None:
         """Record that a page has shown a notification."""
         for delivery in (await self.for_pages()).deliveries:
-            # # `begin` fails if another page has shown it.
+            # `begin` fails if another page has shown it.
             if delivery.id == notice_id and await self._store.begin(delivery):
                 await self._store.finish(delivery, "sent")
 

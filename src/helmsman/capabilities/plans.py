@@ -87,9 +87,11 @@ class Plans:
 
         async def look_and_begin() -> Session:
             nonlocal before
+            # If the look fails, Python would warn about a coroutine that was never awaited.
             with closing(begin):
                 checked = session_options(cwd if cwd is not None else ".", {}, self._helm.allowed_roots)
                 directory, state_dir = checked.cwd or current().directory, self._helm.settings.state_dir
+                # In a worktree, its own diff shows whether anything was changed.
                 if not worktree:
                     before = await anyio.to_thread.run_sync(_look, directory, state_dir)
                 return await begin
@@ -113,6 +115,7 @@ class Plans:
                 log.exception("the plan of session %s could not be looked at", session.id)
             told = error.message if isinstance(error, HelmsmanError) else "the log says why"
             evidence = [Evidence(ok=False, what=f"The plan could not be verified: {told}")]
+        # The plan may have been stopped in the meantime.
         if session.own_question is not None and session.own_question[0] == _VERIFYING:
             self._helm.ask_first(session, _question(session, evidence), answered)
 
@@ -172,6 +175,7 @@ def _look(directory: Path, state_dir: Path) -> dict[str, str] | None:
 
 
 def _plan_of(session: Session) -> str:
+    # Some agents propose their plan in an ordinary message.
     return _last_text(session, ProposedPlan) or _last_text(session, AgentMessage)
 
 

@@ -155,6 +155,7 @@ def consent_of(helm: Steering, session: Session) -> Consent:
         never = session.options.asks == "never"
         ruling = await anyio.to_thread.run_sync(helm.broker.ruling, session, question)
         if not session.state.is_running or (never and ruling.effect == "ask"):
+            # No question is asked, so nothing else would record this decision.
             await helm.broker.record_ruling(question, ruling)
             if ruling.effect != "ask":
                 return None if ruling.effect == "allow" else ruling.reason
@@ -233,6 +234,7 @@ async def run_command(
             writable=writable,
             own_home=directory,
             scratch=secrets.token_hex(8),
+            # The sandbox takes patterns, and a name may contain their characters.
             variables=(*(more or ()), *map(glob.escape, named_variables(settings))),
             network=allowance.network,
         )
@@ -309,6 +311,7 @@ class _Tail:
     async def read(self, stream: anyio.abc.ByteReceiveStream) -> None:
         async for chunk in stream:
             self._kept += chunk
+            # Cut at twice the length, so that not each chunk moves the whole tail.
             if len(self._kept) > 2 * OUTPUT_BYTES:
                 del self._kept[:-OUTPUT_BYTES]
 

@@ -136,7 +136,7 @@ def _commit(git: Git, name: str, parameter: str) -> str:
 def comparison(git: Git, branch: str) -> str:
     """Return the merge base with the branch, to compare the working tree with."""
     base = _commit(git, branch, "branch")
-    # # 1: there is no common history. 128: HEAD has no commit.
+    # 1: there is no common history. 128: HEAD has no commit.
     answer = git.run("merge-base", base, "HEAD", accept=(0, 1, 128))
     return answer.output.decode("ascii").strip() if answer.code == 0 else base
 
@@ -144,7 +144,7 @@ def comparison(git: Git, branch: str) -> str:
 def default_target(directory: Path, base: str | None, state_dir: Path) -> ReviewTarget:
     """Return the default target: uncommitted changes, and in a worktree everything since its `base`."""
     git = None if base is None else find_git(directory, state_dir)
-    # # Without a new commit, all changes since `base` are uncommitted ones.
+    # Without a new commit, all changes since `base` are uncommitted ones.
     if git is None or base is None or git.commit("HEAD") == base:
         return ReviewTarget()
     return ReviewTarget(kind="base", value=base)
@@ -165,7 +165,8 @@ def _differs(git: Git, commit: str) -> bool:
 
 
 def _is_changed(git: Git, commit: str) -> bool:
-    # # Exits with 1 if something differs.
+    # Exits with 1 if something differs.
+    # Neither external diffs nor text conversions: a repository chooses those programs.
     return git.run("diff", "--quiet", "--no-ext-diff", "--no-textconv", commit, "--", accept=(0, 1)).code == 1
 
 

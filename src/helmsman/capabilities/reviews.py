@@ -282,6 +282,7 @@ class Reviews:
             if diff is None:
                 raise InvalidInput(_NEEDS_DIFF, parameter="target")
             return ask_for_review(directory, words, diff, instructions), None
+        # Codex compares with the merge base, which leaves untracked files out.
         if target.kind == "base" and await anyio.to_thread.run_sync(has_untracked, directory, state_dir):
             instructions = " ".join(filter(None, (_UNTRACKED, instructions)))
         if not instructions or target.kind == "custom":
@@ -334,6 +335,7 @@ class Reviews:
         reviewed = None if task is None else unpack_if_valid(task.reviewed, Reviewed)
         if report is None or task is None or reviewed is None:
             return None if report is None else VerifiedReview(**_fields(report))
+        # Looked at once, when the review has ended: later changes are not the reviewer's.
         kept = task.untouched
         if kept is None and reviewed.before is not None:
             kept = (await untouched(Path(reviewed.root), self._helm.settings.state_dir, reviewed.before)).ok

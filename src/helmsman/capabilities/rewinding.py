@@ -83,6 +83,7 @@ class Snapshots:
         done, is_late = anyio.Event(), False
 
         def all_is_read() -> bool:
+            # Too late, the agent may have changed files already. Such a snapshot must not count.
             if not is_late:
                 done.set()
             return not is_late
@@ -307,6 +308,7 @@ class Rewinding:
         session_id, undo = plan.session.id, plan.shown.is_undo
         if plan.files is not None and plan.session.engine is not None:
             await self._helm.end_leftovers(session_id)  # a command that it left running would continue writing
+        # Recorded before it happens: after a crash, the next hub knows that it may have happened.
         plan.session.apply(RewindRequested(session_id=session_id, digest=digest, undo=undo))
         await self._helm.task_writer.write_intents()
         files = None if plan.files is None else await anyio.to_thread.run_sync(self._write, plan, plan.files, digest)
@@ -316,6 +318,7 @@ class Rewinding:
                 await self._bring_back(conversation)
             elif plan.shown.forgotten:
                 conversation = await self._keep_conversation(plan)
+                # Before the agent forgets: after a crash in between, the same call completes the rewind.
                 await anyio.to_thread.run_sync(partial(self._note, plan, files, conversation, is_done=False))
                 await self._upkeep.roll_back(session_id, len(plan.shown.forgotten))
         except HelmsmanError:
@@ -407,6 +410,7 @@ class Rewinding:
         notes: list[str],
     ) -> _Files:
         git = await self._git(session)
+        # Snapshots of another repository that was at this place do not count.
         found = None if known is None or known.git_dir != git.git_dir else known.of_task(turn.task_id)
         if known is None or found is None:
             there = [str(one.number) for one in turns if known is not None and known.of_task(one.task_id) is not None]
@@ -527,6 +531,7 @@ class Rewinding:
             if plan.session.state.is_running:  # since just now
                 raise busy(plan.session.id)
             self._check(_named(_with_files(plan.shown, files, found)), digest)
+            # This runs before the first file is written, so no state is without its undo.
             keep_undo(git, plan.session.id, _undo_of(plan, found))
 
         return rewind_files(files.git, files.wanted, after=files.after, leave_out=files.leave_out, agree=agree)

@@ -61,6 +61,7 @@ def saved_prompts(env: Mapping[str, str] | None = None) -> dict[str, SavedPrompt
             continue
         try:
             with (folder / file).open("rb") as opened:
+                # One byte more than allowed shows that the file is too long.
                 text = opened.read(_MOST_BYTES + 1).decode("utf-8").strip()
         except (OSError, ValueError):
             continue

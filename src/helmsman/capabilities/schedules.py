@@ -95,6 +95,7 @@ class Schedules:
         roots, agent = helm.allowed_roots, helm.settings.default_agent
         words = session_words(options)
         checked = session_options(cwd if cwd is not None else ".", words, roots, default_agent=agent)
+        # Refuses an unknown agent before anything is stored.
         _ = helm.agents[checked.agent]
         request = replace(
             turn_request(prompt, checked, options, helm.settings), worktree=worktree_options(worktree, roots)
@@ -208,6 +209,7 @@ class Schedules:
     async def remove(self, schedule_id: str) -> Schedule:
         """Remove it. Runs that have started continue, and stay in the list of tasks."""
         schedule = await self.get(schedule_id)
+        # A model may take back what is only proposed.
         if schedule.proposed_by is None:
             _require_person(schedule, "remove")
         await self._store.remove(schedule.id)

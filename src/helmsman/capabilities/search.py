@@ -137,6 +137,7 @@ class TranscriptSearch:
         if has_full_text():
             with anyio.move_on_after(patience):
                 await self._begin().wait()
+            # Hits are shown by the list of sessions, so wait for it even without patience for the index.
             with anyio.move_on_after(PATIENCE):
                 await self._is_listed.wait()
             try:

@@ -115,6 +115,7 @@ class ShownDiffs:
                 "apply or in the dashboard."
             )
         expected = digest if digest is not None else self.last(viewer, what)
+        # The hub that died has checked this call. This hub has shown nothing yet.
         if expected is None and viewer is not None and not is_repeated():
             raise ConfirmationNeeded(
                 "Nothing was applied: this diff was not shown, or not all of it. Look at it first, then apply with its "

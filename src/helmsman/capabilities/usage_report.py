@@ -95,6 +95,7 @@ def all_spendings(
             turn_id, counts, cost = turn.turn_id, turn[3:7], turn.cost_usd
             turns = 1
             if turn_id is not None:
+                # In another file the turn is a copy. In the same file it is the part of another model.
                 if turn_id in counted and turn_id not in here:
                     continue
                 turns = 0 if turn_id in here else 1
@@ -266,6 +267,7 @@ def report(
         since=since,
         agent=agent,
         groups=tuple(groups),
+        # A session may be in several groups, so their counts do not add up.
         total=replace(merged(groups), sessions=len(sessions)),
         unpriced_models=tuple(sorted(unpriced)),
     )
@@ -388,6 +390,7 @@ class UsageReports:
         agent = None if agent is None else self._helm.agents[agent].name
         begin = parse_since(since) if isinstance(since, str) else since
         if begin is not None and begin.tzinfo is None:
+            # A time without a zone is local.
             begin = begin.astimezone()
         tasks = await self._tasks()
         return await anyio.to_thread.run_sync(partial(self._report, tasks, group_by, begin, agent))

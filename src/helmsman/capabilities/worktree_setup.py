@@ -101,6 +101,7 @@ class WorktreeSetup:
     async def _ask_for_later(self, tree: Worktree, command: str, session: Session, *, is_alone: bool) -> None:
         """Ask whether the tear-down command may run in the end, and record a yes with its words."""
         refused = await consent_of(self._helm, session)(command, tree, _allowance(self._helm, session), _WHY_LATER)
+        # Not recorded, so that the next turn asks again.
         if refused == STOPPED:
             return
         if refused is None:
@@ -128,6 +129,7 @@ class WorktreeSetup:
             )
             return
         refused = await consent_of(self._helm, session)(command, tree, allowance, _WHY)
+        # Not recorded, so that the next turn asks again.
         if refused == STOPPED:
             return
         if refused is not None:

@@ -245,18 +245,18 @@ def _not_there_yet(
     """Return the missing changes, after checking that no uncommitted work is in their way."""
     conflicts = _obstacles(git.work_tree, changes)
     paths = [change.path for change in changes if change.path not in conflicts.reasons]
-    # # The user's own index, which may have staged changes.
+    # The user's own index, which may have staged changes.
     own = replace(git, index=None, objects=None)
     git.run("read-tree", head)
     index_files(git, {*paths} - left_out_by_sparse_checkout(own))
-    # # Now the separate index is HEAD with these files as they are on disk.
+    # Now the separate index is HEAD with these files as they are on disk.
     changed_here = _differing(git, head)
     still_to_do = _differing(git, wanted) | conflicts.reasons.keys()
     # What happens inside a submodule is the submodule's.
     status = own.names("status", "--porcelain=v1", "-z", "--untracked-files=no", "--no-renames")
     tracked = {entry[3:] for entry in status}
     untracked = {*own.names("ls-files", "-z", "--others", "--exclude-standard")} if refuse_untracked else set()
-    # # Files that are changed to what is wanted already are no uncommitted work.
+    # Files that are changed to what is wanted already are no uncommitted work.
     unexpected = sorted((tracked | untracked) - ({change.path for change in changes} - still_to_do))
     if unexpected and not allow_dirty:
         raise DirtyTree(
@@ -291,7 +291,7 @@ def left_out_by_sparse_checkout(git: Git) -> set[str]:
     """Files that are not in the working tree on purpose: they are as HEAD has them."""
     if git.ask("config", "--bool", "core.sparseCheckout") != "true":
         return set()
-    # # `S` stands for skip-worktree.
+    # `S` stands for skip-worktree.
     return {entry[2:] for entry in git.names("ls-files", "-t", "-z") if entry.startswith("S ")}
 
 
@@ -422,7 +422,7 @@ class _Journal:
 
     def bring(self) -> None:
         """Replace the old files with the new ones."""
-        # # Removed first: a new file may need the place of an old directory, and the other way round.
+        # Removed first: a new file may need the place of an old directory, and the other way round.
         for place, _, new in self.files():
             if not is_file(new):
                 self._remove(place)
@@ -438,7 +438,7 @@ class _Journal:
 
         In that case the journal stays, and its path is returned.
         """
-        # # A process that is killed in `_put` leaves this file.
+        # A process that is killed in `_put` leaves this file.
         for place, _, _ in self.files():
             with suppress(OSError):
                 self._beside(place).unlink()
@@ -489,7 +489,7 @@ class _Journal:
         remove_file(root, place.relative_to(root))
 
     def _root_of(self, place: Path) -> Path:
-        # # A repository may be inside another one.
+        # A repository may be inside another one.
         return max((root for root in self.roots if place.is_relative_to(root)), key=lambda root: len(root.parts))
 
 

@@ -205,7 +205,7 @@ def check_present(tree: Worktree) -> None:
 
 def _since(git: Git, since: str | None) -> str:
     if since is None:
-        # # `mktree` without input makes the empty tree.
+        # `mktree` without input makes the empty tree.
         return "HEAD" if git.has("HEAD^{commit}") else git.text("mktree")
     commit = git.commit(since)
     if commit is None:
@@ -303,7 +303,7 @@ def lost_commits(tree: Worktree) -> tuple[str, ...]:
 
 def _lost_commits(tree: Worktree) -> tuple[str, ...]:
     wanted = ("HEAD", f"refs/heads/{tree.branch}")
-    # # `--exclude` is for the next `--branches` only.
+    # `--exclude` is for the next `--branches` only.
     others = ("--not", tree.base, f"--exclude={tree.branch}", "--branches", "--tags", "--remotes")
     git = replace(tree.own_git, work_tree=tree.git_dir)  # the files may be gone already
     with suppress(WorktreeError):
@@ -547,7 +547,7 @@ def _read_conflicts(git: Git, tree: str, rest: bytes, sides: tuple[str, str]) ->
         # If a file and a directory want the same name, git renames the file with the name of its side as a suffix.
         name = os.fsdecode(path).removesuffix(f"~{sides[0]}").removesuffix(f"~{sides[1]}")
         conflicts.reasons[name] = reason
-        # # With `-z`, because a path may contain a newline.
+        # With `-z`, because a path may contain a newline.
         blob = git.run("cat-file", "--batch", "-z", stdin=f"{tree}:".encode() + path + b"\0").output.partition(b"\n")[2]
         if hunks := _CONFLICT.findall(blob)[:_HUNKS]:
             conflicts.hunks[name] = [with_names(hunk)[:_HUNK_LENGTH] for hunk in hunks]
@@ -610,7 +610,7 @@ def commit_worktree(tree: Worktree, message: str, *, digest: str) -> CommitMade:
         if compare(own, tree.base, snapshot.tree, snapshot).digest != digest:
             raise DiffChanged(f"The changes in {tree.path} are not those shown. Nothing was committed; look again.")
         made = _commit(seen, branch, snapshot.tree, message)
-        # # The worktree's own index was not used. With its old content, git would show the commit as undone.
+        # The worktree's own index was not used. With its old content, git would show the commit as undone.
         seen.run("read-tree", made.commit)
     return made
 
@@ -632,7 +632,7 @@ def commit_files(git: Git, paths: Sequence[str], message: str) -> CommitMade:
         own.run("read-tree", f"{_BRANCHES}{branch}")
         own.run(*add, stdin=listed)
         made = _commit(seen, branch, own.text("write-tree"), message)
-        # # Otherwise the user's index would show the commit as undone.
+        # Otherwise the user's index would show the commit as undone.
         seen.run(*add, stdin=listed)
     return made
 
@@ -722,7 +722,7 @@ def _commit(git: Git, branch: str, tree: str, message: str) -> CommitMade:
     stdin = f"{text}\n".encode("utf-8", "surrogateescape")
     commit = author.run("commit-tree", tree, "-p", before, "-F", "-", stdin=stdin).output.decode().strip()
     title = text.splitlines()[0]
-    # # With `before`, git refuses if the branch has moved since.
+    # With `before`, git refuses if the branch has moved since.
     author.run("update-ref", "-m", f"commit: {title}"[:200], f"{_BRANCHES}{branch}", commit, before)
     return CommitMade(commit=commit, branch=branch, message=text, directory=git.work_tree)
 
@@ -872,7 +872,7 @@ def _with_hunks(section: bytes, chosen: Collection[int]) -> bytes:
         found = _HUNK.match(first)
         if found is None:
             raise WorktreeError("A hunk of this change cannot be read. Take the whole file.")
-        # # A count of 1 is left out.
+        # A count of 1 is left out.
         begin, old, new = int(found[1]), int(found[2] or 1), int(found[4] or 1)
         # A hunk without lines on one side names the line before it there.
         at = begin + moved + (old == 0) - (new == 0)

@@ -131,6 +131,7 @@ def by_record(
 ) -> list[Chosen]:
     """Rank agents by their records, best first, with the reasons."""
     seen = {name: records.get(name, AgentRecord()) for name in names}
+    # Costs count only if all are known: an agent without one would look free.
     has_costs = all(record.costs for record in seen.values())
 
     shares = {name: record.share(name, is_default=name == default) for name, record in seen.items()}
@@ -198,6 +199,7 @@ async def choose(helm: Steering, wanted: Wanted, used_up: Sequence[BudgetState] 
     limited = await helm.task_writer.registry(lambda registry: registry.limited_accounts())
     busy, most = helm.turns_at_work(), helm.settings.max_sessions
     when = "" if busy < most else f"; it begins when a turn has ended: {busy} turns run, and MAX_SESSIONS is {most}"
+    # Only an agent that reports its usage can be held to a budget.
     needed = (*_NEEDED[wanted.kind], *((Capability.USAGE,) if wanted.budget_usd is not None else ()))
     chosen: list[Chosen] = []
     passed_over: list[str] = []
@@ -224,6 +226,7 @@ async def choose(helm: Steering, wanted: Wanted, used_up: Sequence[BudgetState] 
         why = f"{chosen[0].why}; no {wanted.kind} job of it ended here yet, so {_PRIOR_SOURCE}"
         chosen[0] = Chosen(chosen[0].agent, why)
     if before_first:  # agents after the first would not have been used anyway
+        # The first sentence is the reason. Advice follows in the others.
         reasons = "; ".join(one.partition(". ")[0].rstrip(".") for one in passed_over[:before_first])
         chosen[0] = Chosen(chosen[0].agent, f"{chosen[0].why}; passed over: {reasons}")
     if used_up:

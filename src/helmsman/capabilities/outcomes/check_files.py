@@ -160,6 +160,7 @@ def own_kind(path: str) -> OwnKind | None:
     """Classify a file of a check by its path; None for a file that is checked."""
     pure = PurePosixPath(path)
     folders = {*pure.parts[:-1]}
+    # First, because a conftest.py in a folder of tests controls how they run.
     if _HOW.fullmatch(pure.name) or _SCRIPT_FOLDERS & folders or is_installed(path):
         return "how"
     if _TEST.fullmatch(pure.name) or _TEST_FOLDERS & folders:
@@ -190,6 +191,7 @@ def shadows(path: str, files: Collection[str], modules: Collection[str] = ()) ->
     return not is_in_package and (name in _RUNNERS or name in sys.stdlib_module_names or name in modules)
 
 
+# Inside a package, an absolute import does not find it.
 def own_files_in(change: ChangedFiles) -> tuple[OwnFile, ...]:
     """Return the changed files that belong to a check by name, or because they shadow others."""
     found = ((path, _kind(change, path, status), status) for path, status in sorted(change.changed.items()))
@@ -210,6 +212,7 @@ def _kind(change: ChangedFiles, path: str, status: str) -> tuple[OwnKind, str] |
             return "how", "it is a link that leads out of the repository"
         if any(own_kind(one) is not None for one in (leads, f"{leads}/x")) or own_kind(f"{path}/x") is not None:
             return "how", f"it is a link to {leads}"
+    # Only what is new at a path can be loaded in place of something else.
     if status in ("A", "T"):
         if shadows(path, change.before.keys(), change.modules):
             return "how", "Python could load it in place of an installed module"
@@ -219,6 +222,7 @@ def _kind(change: ChangedFiles, path: str, status: str) -> tuple[OwnKind, str] |
             return "how", "a runner could load it in place of a file of the check"
         if _is_program(change, path) and shutil.which(PurePosixPath(path).name, path=change.programs) is not None:
             return "how", "a shell could run it in place of an installed program"
+        # Some file systems ignore case or normalize names, and open the one file for the other.
         folded = _folded(path)
         if any(_folded(one) == folded for one in change.before if one != path and len(one) == len(path)):
             return "how", "another file has this name but for its spelling"
@@ -259,6 +263,7 @@ def installed_modules(command: str, programs: str | None) -> frozenset[str]:
     words = [word for word in words_of(command) if PurePosixPath(word).name.startswith("python")]
     found = (shutil.which(word, path=programs) for word in dict.fromkeys([*words, "python", "python3"]))
     names: set[str] = set()
+    # The Python of a virtual environment is a link. Its modules count, and those of the Python behind it.
     for program in {one for each in found if each is not None for one in (Path(each), Path(each).resolve())}:
         root = program.parent.parent
         roots = [root, *root.glob("versions/*")]  # pyenv, which uses scripts as programs
@@ -274,8 +279,10 @@ def words_of(command: str) -> list[str]:
     """Return the words of a command, including those of quoted commands inside it."""
     try:
         words = shlex.split(command, comments=False)
+    # An unbalanced quote must not hide the words of a command.
     except ValueError:
         words = command.split()
+    # `$DIR/run.sh` may name a file of the repository, so look for it without the variable.
     plain = [re.sub(r"\$\{?\w+\}?/", "", word) for word in words]
     apart = [part for word in plain for part in re.split(r"[;&|()<>\s`$]+", word)]
     return [part for part in apart if part]
@@ -284,6 +291,7 @@ def words_of(command: str) -> list[str]:
 def _paths_of(words: Iterable[str], places: Sequence[str]) -> Iterator[str]:
     """Yield the paths that words may refer to, relative to these directories."""
     for word in words:
+        # pytest appends `::test` to a path, and options put `=` before it.
         for part in {word, *re.split(r"[=:,]", word.partition("::")[0])}:
             plain = part.strip("'\"").replace("<rootDir>/", "")
             if plain and not plain.startswith("/"):
@@ -309,6 +317,7 @@ def _named_by_command(change: ChangedFiles, command: str, folder: str) -> set[st
     named = {*_paths_of(words, places)}
     patterns = [one for one in named if re.search(r"[*?\[]", one)]
     named |= {path for path in (*change.changed, *change.before) if any(fnmatch(path, one) for one in patterns)}
+    # invoke loads tasks.py without being told its name.
     if words and words[0] in ("inv", "invoke"):
         named |= {posixpath.join(place, "tasks.py") for place in places}
     modules = [word for before, word in pairwise(words) if before in ("-m", "-p", "import", "from")]
@@ -420,11 +429,13 @@ def _is_configuration(path: str) -> bool:
 def _relevant(name: str, text: str) -> str:
     """Return the part of a configuration that concerns running; other parts name the code itself."""
     if name == "package.json":
+        # JSON puts backslashes before quotes, and they would become part of the words.
         content = json_object(text) or {}
         return json.dumps({key: value for key, value in content.items() if key in _CONFIG_KEYS}).replace("\\", "")
     if name in ("pyproject.toml", "Cargo.toml"):
         try:
             tool = tomllib.loads(text).get("tool", {})
+        # A file that cannot be parsed is searched as a whole: rather too many files than too few.
         except (ValueError, RecursionError):
             return text
         return json.dumps(

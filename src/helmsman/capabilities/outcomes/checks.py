@@ -196,6 +196,7 @@ class CheckRunner:
         """Run the set-up command in a clean room, if there is one; it was approved for the worktree."""
         if self.set_up is None:
             return None
+        # At the root, where the worktree was set up, although the check may have a directory.
         return await self._run(self.set_up, room, self._timeout, replace(self._allowance, folder=""))
 
     async def run(
@@ -317,6 +318,7 @@ _WAYS: Final[tuple[Callable[[Path], Iterator[FoundCheck]], ...]] = (_make, _pyth
 
 def _text(path: Path) -> str | None:
     try:
+        # A link could lead out of the repository.
         if path.is_symlink() or not path.is_file() or path.stat().st_size > _READ_BYTES:
             return None
         return path.read_text(encoding="utf-8", errors="replace")

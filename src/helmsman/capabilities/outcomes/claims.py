@@ -101,6 +101,7 @@ def inside(directory: Path, file: str) -> str | None:
         return None
     path = PurePosixPath(file)
     if path.is_absolute():
+        # An agent may name the root with its links resolved or not.
         for root in (directory, directory.resolve()):
             if path.is_relative_to(root.as_posix()):
                 path = path.relative_to(root.as_posix())
@@ -121,12 +122,14 @@ def _exists(place: CitedLines, directory: Path) -> Evidence:
     if path is None:
         return Evidence(ok=False, what=f"{place.file} is no file of the repository.", file=place.file)
     here = directory / path
+    # A link could lead out of the repository.
     if not here.resolve().is_relative_to(directory.resolve()) or not here.is_file():
         return Evidence(ok=False, what=f"There is no file {path}.", file=path)
     lines = place.lines
     if lines is None:
         return Evidence(ok=True, what=f"{path} is there.", file=path)
     with here.open("rb") as content:
+        # Split at line feeds only: these are the lines that git and editors count.
         text = content.read(_READ_BYTES).decode("utf-8", "replace").split("\n")
     count = len(text) - (text[-1] == "")
     start, end = lines
@@ -154,6 +157,7 @@ class ShownDiff(Value, frozen=True):
         shown: dict[str, tuple[tuple[tuple[int, int], ...], int | None]] = {}
         for file in read_diff(diff):
             ranges = _ranges(file)
+            # A finding may name a renamed file by either path.
             for path in filter(None, (file.path, file.old_path)):
                 shown[path] = ranges, _last_line(file, ranges)
         return cls(str(root), shown)
@@ -232,6 +236,7 @@ def named_files_exist(plan: str, files: Sequence[str], root: Path) -> list[Evide
     names: dict[str, bool] = {}
     for line in plan.splitlines():
         for match in _NAMED.finditer(line):
+            # One line that marks it as new is enough.
             names[match[1]] = names.get(match[1], False) or _NEW.search(line) is not None
     there = [name for name in names if inside(root, name) in known or any(one.endswith(f"/{name}") for one in files)]
     missing = [name for name, new in names.items() if name not in there and not new]
@@ -262,6 +267,7 @@ def _pattern(entry: str) -> re.Pattern[str]:
     text = entry.strip().removeprefix("./").strip("/")
     if not text or text == ".":
         return re.compile(r".*", re.DOTALL)
+    # The longer forms come first, or `**/` would be read as two stars and a slash.
     pieces = re.split(r"(\*\*/|/\*\*|\*\*|\*|\?)", text)
     forms = {"**/": r"(?:.*/)?", "/**": r"(?:/.*)?", "**": r".*", "*": r"[^/]*", "?": r"[^/]"}
     return re.compile("".join(forms.get(piece, re.escape(piece)) for piece in pieces) + r"(?:/.*)?", re.DOTALL)

@@ -162,6 +162,7 @@ def affected_functions(path: str, before: bytes, after: bytes) -> list[Function]
     differing = [part for name in changed for part in (old.get(name), new.get(name)) if part is not None]
     reached = {part.used_as for part in differing}
     constants = sorted(frozenset().union(*(one.constants for one in differing)), key=repr)[:_MOST_CONSTANTS]
+    # Until nothing new is reached: a changed helper affects all that uses it, directly or not.
     while more := {one.used_as for one in (*old.values(), *new.values()) if one.uses & reached} - reached:
         reached |= more
     return [
@@ -173,6 +174,7 @@ def affected_functions(path: str, before: bytes, after: bytes) -> list[Function]
             constants=tuple(constants),
             why=_why_not(part.node, new.get(name)),
         )
+        # Only what was there before: a new function has nothing to be compared with.
         for name, part in old.items()
         if part.node is not None and _is_public(name) and (name in changed or part.uses & reached)
     ]
@@ -187,6 +189,7 @@ def _why_not(before: ast.FunctionDef | ast.AsyncFunctionDef, after: _Part | None
         return "it is no longer there"
     old, new = _parameters(before.args), _parameters(after.node.args)
     given = after.node.args
+    # `kw_defaults` has None for each keyword without a default.
     required = len([*given.posonlyargs, *given.args]) - len(given.defaults) + given.kw_defaults.count(None)
     if new[: len(old)] != old or (len(new) > len(old) and required > len(old)):
         return "its parameters are others"
@@ -200,6 +203,7 @@ def _parameters(args: ast.arguments) -> list[str]:
 
 
 def _first_line(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    # The first line of a code object is that of its first decorator.
     return min([node.lineno, *(one.lineno for one in node.decorator_list)])
 
 
@@ -209,11 +213,13 @@ def _parts(body: Sequence[ast.stmt], inside: str = "") -> Iterator[tuple[str, _P
     for node in body:
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
+                # They have the name of their property, and would be taken for another version of it.
                 if any(
                     isinstance(one, ast.Attribute) and one.attr in ("setter", "deleter") for one in node.decorator_list
                 ):
                     rest.append(node)
                     continue
+                # Special methods are used through their class, not by name.
                 is_special = bool(inside) and node.name.startswith("__")
                 yield (
                     f"{inside}.{node.name}" if inside else node.name,
@@ -256,6 +262,7 @@ def _kind(node: ast.FunctionDef | ast.AsyncFunctionDef) -> _Kind:
 
 
 def _content(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    # Another docstring is no other behaviour.
     has_text = ast.get_docstring(node, clean=False) is not None
     body = [ast.dump(one) for one in node.body[int(has_text) :]]
     return "".join([type(node).__name__, ast.dump(node.args), *map(ast.dump, node.decorator_list), *body])
@@ -301,7 +308,9 @@ async def _compare(
     checks: Experiment, command: str, wanted: Sequence[Function], skipped: Sequence[Function], others: Mapping[str, str]
 ) -> Comparison:
     probe = await anyio.to_thread.run_sync(_PROBE.read_bytes)
+    # Python imports a module of this name as it starts.
     put = {"sitecustomize.py": probe, "targets.json": msgspec.json.encode(wanted)}
+    # A path that the environment sets already stays in force.
     path = f"{checks.room_path / _FOLDER}${{PYTHONPATH:+:$PYTHONPATH}}"
     recorded = await _run(
         checks, "before", f'export PYTHONPATH="{path}"; {command}', command, put, "calls-*.json", _Recording
@@ -309,6 +318,7 @@ async def _compare(
     if not recorded:
         none = "the check runs no Python in which calls can be recorded"
         return _compared([*skipped, *(replace(one, why=none) for one in wanted)], [], others)
+    # The process that reached the most functions: its Python and its path are those of the tests.
     process = max(recorded, key=lambda one: len(one.functions))
     seen = {(one.path, one.name): one for one in chain.from_iterable(each.functions for each in recorded) if one.calls}
     functions = [replace(seen.get((one.path, one.name), one), outcomes=()) for one in wanted]
@@ -323,6 +333,7 @@ async def _compare(
         found = await _run(checks, place, once, command, put, "outcomes.json", list[Function])
         return found[0] if found else []
 
+    # Calls are generated once, so that the code before and after gets the same ones.
     functions = await made("before", seed=0, generate=True)
     told = {(one.path, one.name) for one in functions}
     skipped = [
@@ -334,6 +345,7 @@ async def _compare(
     if not functions:
         return _compared(skipped, [], others)
     before = functions
+    # With another seed, sets have another order.
     again = _outcomes(await made("before", seed=1))
     before = [_steady(one, again.get((one.path, one.name), ())) for one in before]
     functions = [one for one in before if one.calls]
@@ -362,6 +374,7 @@ async def _run(
 
     def read() -> list[T]:
         folder = checks.room_path / _FOLDER
+        # The code of the repository could have put a link there.
         found = [] if folder.is_symlink() else sorted(folder.glob(written))
         return [one for path in found if (one := _read(path, kind)) is not None]
 
@@ -393,7 +406,9 @@ def _compared(before: Sequence[Function], after: Sequence[Function], others: Map
         if one.why is not None:
             not_compared[one.label] = one.why
             continue
+        # After a call that did not end, the outcomes of all others are missing.
         outcomes = chain(new.get((one.path, one.name), ()), repeat(_MISSING))
+        # A call that could not restore the attributes of its instance says nothing about the function.
         pairs = [
             (call, old, now)
             for call, old, now in zip(one.calls, one.outcomes, outcomes, strict=False)

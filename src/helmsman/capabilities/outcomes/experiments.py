@@ -167,6 +167,7 @@ def _declared(body: Iterable[ast.stmt], inside: str = "") -> Iterator[tuple[str,
                 yield from ((inside + name, name) for name in targets if name.isupper() or inside)
             case ast.AnnAssign(target=ast.Name(id=name)) if name.isupper() or inside:
                 yield inside + name, f"{name}: {ast.unparse(node.annotation)}"
+            # A name may be declared under a condition, such as the version of Python.
             case ast.If():
                 yield from _declared([*node.body, *node.orelse], inside)
             case _:
@@ -198,6 +199,7 @@ _TEST_NAMES: Final = (
     re.compile(r"^func (Test\w+)\("),
     re.compile(r"^\s*(?:async )?fn (\w+)\(\)"),
 )
+# With any of these characters, a shell reads more in a command than a list of words.
 _NEVER: Final = re.compile(r"[;&|<>`$(){}\n]")
 
 
@@ -367,6 +369,7 @@ class Experiment:
         if made is None:
             return {"names": []}
         path, text = made
+        # Elsewhere its import would fail, and so the whole file.
         if path.endswith(".py") and await _blocking(lambda: bool(room.naming(room.base, "hypothesis"))):
             text += _FAILING_PROPERTY.format(word)
         tree = await _blocking(lambda: room.mixed(room.base, {path: text.encode()}))
@@ -492,6 +495,7 @@ class Experiment:
         began = time.monotonic()
         for what, make in trees:
             seconds = time.monotonic() - began
+            # Once each test has failed, a sample of the others is enough to measure their share.
             if proof.is_done and (proof.tried_count >= _SAMPLE or seconds > _SAMPLE_SECONDS):
                 break
             if seconds > _MUTATION_SECONDS:
@@ -511,6 +515,7 @@ class Experiment:
         narrow = narrowed(command, tests, self._runner.folder)
         if narrow is None:
             return None
+        # Some tests pass only after others.
         result = await self._at(self._room.now, narrow, allowed_as=command)
         return narrow if result.passed else None
 
@@ -527,6 +532,7 @@ class Experiment:
         return {
             failure.name
             for failure in result.failures
+            # A test that fails because something is missing would fail for any code.
             if not_checked(1, failure.message) is None
             and _is_new(failure.name, tests, names)
             and failure.name not in self._printed
@@ -575,6 +581,7 @@ class _Proof:
         """Run the new tests more often while that is quick; return evidence if one fails."""
         began = time.monotonic()
         results: list[CheckResult] = []
+        # A check that cannot be narrowed runs all tests each time.
         most = MORE_RUNS if self.narrow is not None else 1
         while len(results) < most and time.monotonic() - began < _MORE_RUNS_SECONDS:
             results.append(await self._checks.run_unchanged(self._command, self.narrow))
@@ -592,12 +599,14 @@ class _Proof:
         result = await wrong()
         self.tried_count += 1
         hits = self._checks.hits(result, self._tests, self._names)
+        # A mutated loop that does not end is noticed, too.
         self._killed += bool(hits) or result.exit_code is None
         if not hits:
             why = result.not_checked.why if result.not_checked is not None else "no new test fails"
             what = f"Against {against}: " + ("all pass." if result.passed else f"{why}.")
             self._survivors.append(Evidence(ok=not result.passed and result.not_checked is not None, what=what))
             return None
+        # All of these have failed before, so there is nothing more to prove.
         if not self._needs_one and not self._matching(hits):
             return None
         for _ in range(RUNS - 1):
@@ -661,6 +670,7 @@ async def trial(runner: CheckRunner) -> AsyncIterator[Experiment]:
     try:
         yield Experiment(room, runner)
     finally:
+        # A cancelled job must not leave its room behind.
         with anyio.CancelScope(shield=True):
             await _blocking(lambda: opening.__exit__(None, None, None))
 
@@ -684,6 +694,7 @@ async def _blocking(function: Callable[[], T]) -> T:
 
 # --- tests that have to fail ------------------------------------------------------------------------------------------
 
+# One test for each way to fail, because a change could disable a single way.
 _FAILING_PYTHON: Final = """\
 import unittest
 
@@ -718,6 +729,7 @@ from hypothesis import given, strategies
 def test_{0}_property(value):
     assert value == 2
 """
+# Jest and Vitest have a global `test`, and Node's runner does not.
 _FAILING_NODE: Final = """\
 const test = globalThis.test ?? require('node:test');
 const assert = require('node:assert');
@@ -766,13 +778,16 @@ def narrowed(command: str, tests: Sequence[str], folder: str) -> str | None:
     suffixes = {"pytest": (".py",), "py.test": (".py",), "unittest": (".py",)}
     taken = suffixes.get(program, (".js", ".mjs", ".cjs", ".ts", ".tsx", ".jsx"))
     files = [path for path in below if path.endswith(taken) and PurePosixPath(path).name != "conftest.py"]
+    # These options take the next word, which is no file then.
     values = [
         word for before, word in zip(["", *rest], rest, strict=False) if before not in ("-p", "-c", "-k", "-m", "-o")
     ]
     plain = [word for word in values if not word.startswith("-") and word != "run"]
     fits = program in suffixes or program in ("jest", "vitest") or (program == "node" and "--test" in rest)
+    # A command that names tests already would run them in addition.
     if not fits or plain or not files:
         return None
+    # A name that begins with a dash would be read as an option.
     return f"{command} {shlex.join(f'./{path}' if path.startswith('-') else path for path in files)}"
 
 
@@ -834,6 +849,7 @@ def _all_mutations(room: CleanRoom, code: Sequence[str], targets: Sequence[Cited
         for path, content in files.items()
         for mutate in (operators_changed, lines_taken_out)
     ]
+    # In turns, so that the limit on mutations cuts no file off.
     for row in zip_longest(*rest):
         yield from (one for one in row if one is not None)
 
@@ -890,6 +906,7 @@ def lines_taken_out(path: str, content: bytes, lines: tuple[int, int] | None) ->
         yield Mutation(path=path, what=f"{path} without line {number}", content=left)
 
 
+# Operators that may be part of other syntax (`<`, `-`, `*`) need spaces around them.
 _OPERATORS: Final = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (

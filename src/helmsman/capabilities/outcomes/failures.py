@@ -27,6 +27,7 @@ _MESSAGE_CHARS: Final = 400
 class TestFailure:
     """Failed test, by the name its runner uses."""
 
+    # Without this, pytest would collect the class, because of its name.
     __test__ = False
 
     name: str
@@ -96,6 +97,7 @@ def _unittest(output: str) -> Iterator[tuple[str, str]]:
         block = output[match.end() : end.start() if end else last].strip().splitlines()
         where = match[2]
         name = where if where.endswith(f".{match[1]}") else f"{where}.{match[1]}"
+        # The last line that looks like an error is the failure itself. Those before it may be its causes.
         yield name, next((line.strip() for line in reversed(block) if _RAISED.match(line.strip())), "")
 
 
@@ -156,7 +158,9 @@ _NOTHING: Final = tuple(
 )
 _EMPTY: Final = re.compile(r"^(?:.*\bno tests ran\b.*|Ran 0 tests in .*|NO TESTS RAN.*|(?:#|ℹ) tests 0)$", re.MULTILINE)
 """Messages of runners that find no tests and exit successfully."""
+# Exit code of pytest, and of unittest since Python 3.12, if there are no tests.
 _NO_TESTS_EXIT: Final = 5
+# Exit codes of a shell for a program that cannot be executed, and for one that is not found.
 _NOT_FOUND_EXITS: Final = (126, 127)
 
 
@@ -182,6 +186,7 @@ def missing_program(exit_code: int | None, output: str) -> str | None:
     found = _NO_PROGRAM.search(output)
     if exit_code in _NOT_FOUND_EXITS:
         return found[0].strip()[:_MESSAGE_CHARS] if found else f"exit code {exit_code}"
+    # Programs print these words for other reasons. They count only with an exit code of the shell.
     if found is None or found[0].endswith(("Permission denied", "not found")):
         return None
     return found[0].strip()[:_MESSAGE_CHARS]

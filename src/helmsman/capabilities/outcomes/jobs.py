@@ -92,6 +92,7 @@ class Outcomes:
             if known is not None:
                 await self._tasks.local.refuse_outside(known)
                 return known
+        # Only for its checks: a wrong target is refused before anything starts.
         if wanted.kind == "review" and "diff" not in wanted.more:
             target_of(wanted.more)
         root = await require_repository(self._helm, wanted)
@@ -104,6 +105,7 @@ class Outcomes:
         used_up = [state for state in await self._budgets.states(wanted.directory) if state.is_used_up]
         chosen = await choose(self._helm, wanted, used_up)
         if wanted.judge not in (AUTO, NEVER):
+            # Refuse a judge that is not available now, not when the work is done.
             await choose(self._helm, judging_for(wanted))
         called = call_key.get()
         key_of_call = None if called is None else called.take()  # a repeated call to the next hub returns this job

@@ -85,7 +85,9 @@ def is_quoted(finding: JudgeFinding, lines: Mapping[str, frozenset[str]]) -> boo
     quoted_lines = [line.strip() for line in finding.quote.splitlines() if line.strip()]
     return (
         shown is not None
+        # A lone brace is in almost every diff, so to quote it shows nothing.
         and any(re.search(r"\w", line) for line in quoted_lines)
+        # A quotation may keep the mark of the diff before each line.
         and all(line in shown or (line[:1] in "+-" and line[1:].strip() in shown) for line in quoted_lines)
     )
 

@@ -93,6 +93,7 @@ class _Planning:
                 continue
             approved = answer[0] == APPROVE
             break
+        # The steps are updated while they run. The plan stays as it was approved.
         steps = deepcopy(_plan_of(best)["steps"])
         if approved:
             begin = "This plan was approved. You carry it out in a git worktree of your own, one step at a time."
@@ -145,6 +146,7 @@ class _Planning:
             exist = await anyio.to_thread.run_sync(planned_files_exist, files.values(), self._root)
             count = Evidence(ok=True, what=f"The plan has {len(made['steps'])} step(s), each with a check.")
             seen = [count, *exist.evidence]
+        # Files that were changed against the rule stay changed, so another attempt cannot help.
         holds = verdict([*seen, nothing]).to_json()
         return {**holds, "plan": made, "told": _in_words(made), "settled": not nothing.ok}
 

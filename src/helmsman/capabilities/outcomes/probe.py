@@ -55,6 +55,7 @@ def literal(value: object) -> str | None:
         name = getattr(value, "__name__", None)
         if isinstance(name, str) and getattr(builtins, name, None) is value:
             return name
+        # It must read back as an equal value, because the `repr` of a class may be anything.
         text = repr(value)
         return text if len(text) <= LITERAL_CHARS and ast.literal_eval(text) == value else None
     except Exception:  # noqa: BLE001 - code of the repository
@@ -102,6 +103,7 @@ class Recorder:
             self._keep_constructor(frame)
         one = self._target(code, frame)
         if one is None:
+            # The profiler runs for each call of the whole test run, so pass quickly what is no target.
             if not is_constructor:
                 self._passed.add(code)
             return
@@ -115,8 +117,10 @@ class Recorder:
         calls.extend(call for call in self._calls(frame, one) if call not in calls)
 
     def _target(self, code: CodeType, frame: FrameType) -> dict[str, typing.Any] | None:
+        # Tests may import the file through a link.
         one = self._wanted.get((os.path.realpath(code.co_filename), code.co_firstlineno))
         is_this = one is not None and one["name"].rpartition(".")[2] == code.co_name
+        # A module that runs as a program cannot be imported again to repeat its calls.
         return one if is_this and frame.f_globals["__name__"] != "__main__" else None
 
     def _keep_constructor(self, frame: FrameType) -> None:
@@ -125,6 +129,7 @@ class Recorder:
         cls: typing.Any = type(instance)
         is_own = getattr(cls.__init__, "__code__", None) is frame.f_code
         if is_own and cls.__qualname__ in self._classes:
+            # By id, because an instance need not be hashable.
             self._made[id(instance)] = arguments(frame, skip=1)
 
     def _calls(self, frame: FrameType, one: dict[str, typing.Any]) -> list[dict[str, str]]:
@@ -146,6 +151,7 @@ class Recorder:
         return [call] if state is None else [call, {**call, STATE: state}]
 
     def keep(self) -> None:
+        # First, or the calls below would be seen too.
         sys.setprofile(None)
         path = [str(self._directory / one) for one in sys.path if one != str(HERE)]
         told = {
@@ -154,6 +160,7 @@ class Recorder:
             "directory": str(self._directory),
             "functions": list(self._found.values()),
         }
+        # A test run may consist of several processes.
         (HERE / f"calls-{os.getpid()}.json").write_text(json.dumps(told), encoding="utf-8")
 
 
@@ -161,6 +168,7 @@ def record() -> None:
     """Record calls until the process ends."""
     recorder = Recorder()
     atexit.register(recorder.keep)
+    # The one is for threads that begin later, the other for this thread.
     threading.setprofile(recorder.profile)
     sys.setprofile(recorder.profile)
 
@@ -210,6 +218,7 @@ class Values:
         inner = [self.of(one) for one in given if one is not Ellipsis]
         if not inner or None in inner:
             return None
+        # By name, because Python 3.8 has no such type.
         if origin is typing.Union or type(hint).__name__ == "UnionType":
             return st.one_of(*inner)
         if origin in _LISTS:
@@ -252,6 +261,7 @@ def strategies_for(
 
 def hints_of(function: typing.Any) -> dict[str, typing.Any]:
     """Return the annotations of a function, or of the constructor of a class."""
+    # Annotations may name what only type checkers import.
     with contextlib.suppress(Exception):
         constructor: typing.Any = getattr(function, "__init__", None)
         return typing.get_type_hints(constructor if isinstance(function, type) else function)
@@ -285,6 +295,7 @@ def generated(
         return []
     made: list[dict[str, str]] = []
 
+    # The same calls each time, and no files of Hypothesis in the repository.
     @settings(
         max_examples=GENERATED,
         derandomize=True,
@@ -300,6 +311,7 @@ def generated(
         if len(texts) == len(values):
             made.append(texts)
 
+    # The time limit, or an error, ends the generation. The calls made until then count.
     with contextlib.suppress(Exception):
         collect()
     return made
@@ -373,8 +385,10 @@ class Target:
         self.called = found if name == "__init__" else getattr(found, name)
         self.is_property = False
         if self.cls is not None:
+            # `getattr` would call the property.
             static = inspect.getattr_static(found, name)
             self.is_property = not callable(static)
+            # A property has its function as `fget`, a cached one as `func`.
             self.called = getattr(static, "fget", None) or getattr(static, "func", None) or static
 
     def parameters(self) -> list[inspect.Parameter]:
@@ -390,6 +404,7 @@ class Target:
         """Leave out arguments that are defaults, so that the defaults after a change are used too."""
         left = dict(call)
         for prefix, parameters in (("", self.parameters()), (_INSTANCE, self.constructor())):
+            # Without one of these, all positions after it would shift.
             if any(one.kind in (one.POSITIONAL_ONLY, one.VAR_POSITIONAL) for one in parameters):
                 continue
             for one in parameters:
@@ -402,6 +417,7 @@ class Target:
         values = {name: value_of(text) for name, text in call.items()}
         state = values.pop(STATE, None)
         made = {name[len(_INSTANCE) :]: values.pop(name) for name in list(values) if name.startswith(_INSTANCE)}
+        # A call may change its arguments, which are compared afterwards.
         given = copy.deepcopy(values)
         try:
             signal.setitimer(signal.ITIMER_REAL, _CALL_SECONDS)
@@ -460,6 +476,7 @@ async def collected(generator: typing.Any) -> list[typing.Any]:
 
 def module_of(path: str) -> str:
     """Return the module of a file that no test imported, by the directories in which Python looks."""
+    # The longest directory first: the path may contain a directory and one inside it.
     for folder in sorted(sys.path, key=len, reverse=True):
         if folder and path.startswith(folder + os.sep):
             return path[len(folder) + 1 :][: -len(".py")].replace("/__init__", "").replace(os.sep, ".")
@@ -484,6 +501,7 @@ def begun(one: dict[str, typing.Any]) -> tuple[list[dict[str, str]], str | None]
         seen = target.make(call)
         is_quick = time.process_time() - used < _QUICK_SECONDS and time.monotonic() - began < _CALL_SECONDS / 2
         if seen[0] == "value" and is_quick:
+            # An address, or a result that differs at once, cannot be compared between processes.
             if " at 0x" in seen[1] + seen[2] or target.make(call) != seen:
                 is_new_each_time = True
             else:
@@ -496,6 +514,7 @@ def begun(one: dict[str, typing.Any]) -> tuple[list[dict[str, str]], str | None]
 def repeat() -> None:
     """Make the calls in `calls.json`, and write the outcomes to `outcomes.json`. If it says so, generate others first."""
     asked = json.loads((HERE / "calls.json").read_text(encoding="utf-8"))
+    # As in the recorded process, so that imports find the same modules.
     sys.path[:] = asked["path"]
     with contextlib.suppress(OSError):
         os.chdir(asked["directory"])

@@ -71,6 +71,7 @@ def reproduced(check: CheckResult, *, symptom: str = "", test: str | None = None
     nothing = check.not_checked
     if check.run.passed and nothing is None:
         return is_("no", f"It did not fail: {check.in_words()}.")
+    # A test that failed because something is missing shows nothing of the report.
     shown = [failure for failure in check.failures if not_checked(1, failure.message) is None]
     wanted = [test] if test is not None else list(_named_tests(symptom))
     hits = [failure.name for failure in shown if any(is_same_test(failure.name, name) for name in wanted)]
@@ -82,6 +83,7 @@ def reproduced(check: CheckResult, *, symptom: str = "", test: str | None = None
         return is_("no", f"The test {test} did not fail. What failed: {seen}{why}.")
     said = normalised(check.output)
     message = next((one for one in _messages(symptom) if normalised(one) in said), None)
+    # If nothing was checked, a short message may be there by chance.
     if message is not None and (nothing is None or shown or len(_distinctive(message)) >= _ENOUGH_WORDS):
         tests = [failure.name for failure in shown if normalised(message) in normalised(failure.message)]
         return is_("message", f"The message that was named is in what it said: {message}", *tests)
@@ -90,6 +92,7 @@ def reproduced(check: CheckResult, *, symptom: str = "", test: str | None = None
     if not symptom.strip():
         names = [failure.name for failure in shown]
         return is_("any", f"It fails, and no failure was named: {check.in_words()}.", *names)
+    # With an exact test or error in the report, a mere resemblance is not enough.
     is_exact = bool(wanted) or any(_raised(symptom))
     related = [failure for failure in shown if not is_exact and _speaks_of(failure, symptom)]
     if related:
@@ -149,6 +152,7 @@ def _count(check: CheckResult) -> int | None:
 
 def is_same_test(seen: str, named: str) -> bool:
     """Return whether a runner's test name is the named test, possibly only by the end of its name."""
+    # pytest puts the parameters of a test in brackets behind its name.
     seen, named = (re.sub(r"\[.*\]$", "", name.strip()) for name in (seen, named))
     if not named:
         return False

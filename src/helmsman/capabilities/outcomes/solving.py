@@ -345,6 +345,7 @@ class ChangeJob(ABC):
                 await self.work.until_verified(f"{name} after the judgement", one, self._verify)
             except HelmsmanError as error:
                 one.error = error.message
+            # The same change would get the same judgement.
             if one.verified and one.seen["diff"]["digest"] != before["diff"]["digest"]:
                 judgement = await judging.judge(f"{name} again", one.agent, session_id, one.seen)
             judgement = {**judgement, "sentBack": True}
@@ -379,6 +380,7 @@ class ChangeJob(ABC):
         before = self._before
         assert before is not None
         runner = runner_for(self.work, turn.session, self.check["folder"])
+        # What still runs there could change files while they are checked.
         await self.work.changes.end_commands(runner.worktree)
         seen = Verified(verdict=verdict([Evidence(ok=False, what="Nothing was changed.")]))
         async with trial(runner) as checks:
@@ -401,9 +403,11 @@ class ChangeJob(ABC):
         }
 
     async def _after(self, checks: Experiment, before: CheckResult) -> Looked:
+        # A flaky check may pass by chance, so it has to pass more often.
         most = MORE_RUNS if before.is_flaky else RUNS
         after = await steadily(partial(checks.after, self.command, before.reads), most)
         edited = await checks.edited()
+        # Without a changed file of the check, it would be the same run once more.
         now = await checks.now(self.command) if checks.held else None
         fail = await tests_still_fail(self.work, checks, self.command, after)
         return Looked(checks=checks, after=after, now=now, edited=edited, fail=fail)
@@ -740,6 +744,7 @@ class NewTests(ChangeJob):
     async def _old_tests(self, checks: Experiment, before: CheckResult) -> Verdict:
         """Verify that existing tests still pass in their previous version, if more than new tests was changed."""
         own = {file.path for file in await checks.own_files() if file.status == "A"}
+        # Where only tests were added, the old ones have passed together with them.
         if own.issuperset(await checks.changed()) or not before.passed:
             return Verdict()
         after = await checks.after(self.command, before.reads)

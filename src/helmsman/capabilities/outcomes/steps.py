@@ -154,6 +154,7 @@ class StepRunner:
             for step in self._steps:
                 if step["status"] == "running":
                     step["status"] = "failed" if step["attempts"] else "not_run"
+            # The turn that failed may have begun the session.
             carried.session_id = carried.session_id or error.details.get("sessionId")
         if carried.session_id is None:
             return carried
@@ -213,6 +214,7 @@ class StepRunner:
         step["attempts"] = made.attempts
         planned = {inside(self._root, one["file"]) or "" for each in self._steps for one in each["files"]}
         runner = runner_for(self._work, turn.session, self._folder)
+        # What still runs there could change files while they are checked.
         await self._work.changes.end_commands(runner.worktree)
         told: list[Evidence] = []
         async with trial(runner) as checks:
@@ -223,6 +225,7 @@ class StepRunner:
             for command in self._checks_of(step):
                 results = [await checks.now(command)]
                 await checks.find_held(command, results[0].reads)
+                # The check may name a test file that this step adds.
                 kept = planned | {path for path in new if path in command}
                 if results[0].passed and not kept.issuperset(one.path for one in checks.held):
                     results.append(await checks.after(command, planned=kept))  # new tests could change what they test

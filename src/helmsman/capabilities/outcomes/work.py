@@ -170,9 +170,9 @@ class Work:
         self._at: defaultdict[str, anyio.Lock] = defaultdict(anyio.Lock)
         self._turns: list[str] = []
         self.side_by_side_count = 1
+        """Number of turns that share the remaining budget."""
         self.steps: Sequence[Mapping[str, Any]] = ()
         """Steps of a plan or loop that is carried out, shown as progress."""
-        """Number of turns that share the remaining budget."""
 
     @property
     def chosen(self) -> list[Chosen]:
@@ -183,6 +183,7 @@ class Work:
 
     async def once(self, step: str, do: Callable[[], Awaitable[Any]]) -> Any:
         """Return the JSON result of a step; it is executed at most once and stored before the job continues."""
+        # Candidates may reach the same step at the same time. The second one waits for the result.
         async with self._at[step]:
             if step not in self._known:
                 await self.keep(step, await do())
@@ -240,6 +241,7 @@ class Work:
                 self.job.gates[task_id] = gate
 
         async def start() -> Session:
+            # Within the retries, because what is left may change while it waits.
             options["max_cost_usd"] = await self._left_usd()
             return await self.helm.start(
                 prompt,
@@ -251,6 +253,7 @@ class Work:
             )
 
         session = await self._with_room(start)
+        # After a restart, the key finds the turn of the earlier hub, and no task is begun.
         return await self._to_its_end(session, begun[-1] if begun else session.task_id or "")
 
     async def say(self, step: str, session_id: str, message: str) -> DoneTurn:
@@ -469,10 +472,12 @@ class Work:
         async def ask(command: str, tree: Worktree, allowance: CommandAllowance, why: str) -> str | None:
             may = f"{allowance.place} {allowance.network} {allowance.folder} {command}"
             step = f"allowed {hashlib.sha256(may.encode()).hexdigest()[:16]}"
+            # Candidates may ask for the same words at the same time. The second one waits for the answer.
             async with self._at[step]:
                 if (known := self.known(step)) is not None:
                     return str(known["refused"]) if known["refused"] else None
                 refused = await asks(command, tree, allowance, why)
+                # A refusal because the turn was stopped is no answer to the question.
                 if refused is None or session.state.is_running:
                     await self.keep(step, {"command": command, "refused": refused})
                 return refused
@@ -601,6 +606,7 @@ async def first_able(
         given_up: str | None = work.known(step)
         if given_up is None:
             try:
+                # While another agent is left to try, a usage limit ends the turn instead of having it wait.
                 done = await begin(chosen.agent, None if is_last else "fail")
                 return AbleAgent(agent=chosen.agent, why=why, done=done)
             except HelmsmanError as error:
