@@ -27,14 +27,17 @@ _URI: Final = "ui://helmsman/{tool}/session"
 _VOICES: Final = ("codex", "agent")
 _WITH_CARD: Final = ("start", "say", "status", "wait", "diff")
 _CALLED: Final = ("respond", "status", "apply", "discard")
+# The specification reads `_meta.ui` of the resource, and has it win over that of the listing.
 _META: Final[dict[str, Any]] = {"ui": {"prefersBorder": True}}
 
 
 def with_card(context: Context, tool: types.Tool) -> types.Tool:
     """Return the listing of a tool, linked to the card if the client shows it."""
+    # Tools of a single agent (`claude`) belong to the router, which has no card.
     voice, _, verb = tool.name.partition("_")
     if voice not in _VOICES or verb not in _WITH_CARD or not client_supports_apps(context):
         return tool
+    # Only for a client that declares the extension: others would carry the link without use.
     return tool.model_copy(update={"meta": {"ui": {"resourceUri": _URI.format(tool=voice)}}})
 
 
@@ -53,6 +56,7 @@ def card_content(uri: str) -> types.TextResourceContents:
 @cache
 def _card(voice: str) -> str:
     card = _CARD.read_text(encoding="utf-8")
+    # The card calls tools by name, and a client may have only those of one voice.
     for verb in _CALLED:
         card = card.replace(f"{{{verb}}}", f"{voice}_{verb}")
     return card.replace("{refusals}", " ".join(sorted(REFUSALS)))

@@ -47,6 +47,7 @@ an agent. Look at the session with {tool}_status; you need not wait for it.
 _METHOD: Final = "notifications/claude/channel"
 _ODD: Final = re.compile(r"[^A-Za-z0-9_.:-]")
 _ID_CHARS: Final = 100
+# A client that does not read must not hold back the pushes that follow.
 _SEND_SECONDS: Final = 5.0
 
 
@@ -72,12 +73,14 @@ class Channel:
 
     def meet(self, context: ServerRequestContext[Any, Any], client: McpClient) -> None:
         """Note the client, if it is one with channels on a pipe."""
+        # Over HTTP many clients share a server, and only a session of the handshake era takes unasked messages.
         if context.request is None and _is_claude(context) and context.session.can_send_request:
             self._client, self._session = client, context.session
 
     @contextmanager
     def quiet(self, session_ids: Iterable[str]) -> Iterator[None]:
         """Push nothing about sessions for which the client waits: it gets the answer to its call."""
+        # Counted, because two calls may wait for the same session.
         waited_for = Counter(session_ids)
         self._waited_for += waited_for
         try:
@@ -95,12 +98,14 @@ class Channel:
 
     def _on_event(self, session: Session, event: Event) -> None:
         owner = session.opened_by
+        # Only to the client that opened the session: text in a channel becomes part of its prompt.
         if self._client is None or owner is None or not self._client.is_same_as(owner):
             return
         if self._waited_for[session.id]:
             return
         name = _ODD.sub("", session.id)[:_ID_CHARS]  # an agent may choose the id of its session
         look = f"Look at it with {self._tool}_status."
+        # With a queued message the next turn begins right away, and its end is reported instead.
         if isinstance(event, TurnEnded) and not session.queue:
             self._push(f"Session {name} has ended its turn: {event.outcome}. {look}", name, "turn_ended")
         elif isinstance(event, QuestionAsked):
@@ -108,6 +113,7 @@ class Channel:
 
     def _push(self, content: str, session_id: str, kind: str) -> None:
         pushed = _Pushed(params=_Params(content=content, meta={"session_id": session_id, "event": kind}))
+        # In the background: an event handler must not wait for a client.
         self._helm.in_background(partial(self._send, pushed))
 
     async def _send(self, pushed: _Pushed) -> None:
@@ -117,6 +123,7 @@ class Channel:
             with anyio.move_on_after(_SEND_SECONDS):
                 await self._session.send_notification(cast("Any", pushed))  # the SDK's types name only its own
         except (MCPError, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+            # Nothing depends on a channel, which has no acknowledgement, so losing a message is not an error.
             log.info("a message on the channel did not reach the client: %s", error)
 
 

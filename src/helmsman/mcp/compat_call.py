@@ -73,6 +73,7 @@ class CallInFlight:
         self._session_id: str | None = None
         self._engine: Engine | None = None
         self._translation: Translation | None = None
+        # Events arrive synchronously and are sent in order by one task: a slow client does not hold back the session.
         self._queue: deque[CodexEvent] = deque()
         self._news = anyio.Event()
         self._sending = anyio.Lock()
@@ -86,6 +87,7 @@ class CallInFlight:
 
         A new session is ours if its questions come to us: its id is unknown before it starts.
         """
+        # Bound methods compare equal by object and function, so `==` recognizes this call's own handler.
         if self._session_id is None and session.on_question == self.ask:
             self._session_id = session.id
         if session.id != self._session_id:
@@ -95,6 +97,7 @@ class CallInFlight:
             self._translation = Translation(session.id, directory=session.directory, turn_name=name, is_new=self.is_new)
         self._engine = session.engine
         for told in self._translation.translate(event):
+            # Deltas are also part of the finished item, so only they may be lost.
             if len(self._queue) < _BACKLOG or not told.message["type"].endswith("_delta"):
                 self._queue.append(told)
         self._news.set()
@@ -103,12 +106,14 @@ class CallInFlight:
         """Send queued events as they come, until cancelled."""
         while True:
             await self._news.wait()
+            # Before the flush: an event that arrives during it must wake the loop again.
             self._news = anyio.Event()
             await self.flush()
 
     async def flush(self) -> None:
         """Send all queued events."""
         context = self._call.context
+        # `flush` is called by the sender, by questions and at the end. The lock keeps their messages in order.
         async with self._sending:
             while self._queue:
                 told = self._queue.popleft()
@@ -125,6 +130,7 @@ class CallInFlight:
 
     async def report_progress(self, session: Session) -> None:
         """Report progress on the caller's token, if it gave one, now and then also when nothing happens."""
+        # A client without a token did not ask for progress.
         if "progress_token" not in (self._call.context.meta or {}):
             return
         await report_progress(self._call, lambda: session_progress(session), session.feed.changed)
@@ -141,6 +147,7 @@ class CallInFlight:
         if capabilities is None or capabilities.elicitation is None or not context.session.can_send_request:
             return None
         await self.flush()  # what led to the question comes before it
+        # Named for the next hub, which must find the form that the client still shows.
         current_form.set(form_name(session, question))
         close_form = session.open_form(question.id)
         try:
@@ -158,8 +165,10 @@ class CallInFlight:
         call_id = str(context.request_id)
         message = None if self._translation is None else self._translation.approvals.get(question.id)
         if message is None:
+            # The original could not ask these questions, so there is no older form to imitate.
             form = await context.session.elicit_form(form_message(question), form_schema(question), context.request_id)
             return form_answers(question, form.action, form.content)
+        # The original named a session's first turn after the call, and later turns by Codex's id.
         event_id = call_id if self.is_new else question.turn_id or call_id
         params = elicitation(question, message, call_id=call_id, event_id=event_id)
         request = cast("Any", _Approval(params=params))

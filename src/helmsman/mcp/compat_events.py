@@ -87,6 +87,7 @@ class Translation:
         self._thread_id = thread_id
         self._directory = directory
         self._turn_name = turn_name
+        # A reply to an existing thread had no announcement.
         self._configured = not is_new
         self._now = now
         self._turn_id = turn_name or ""
@@ -109,15 +110,18 @@ class Translation:
             self._ask(event)
         if event.agent_id is not None:
             return []  # the original did not report sub-agents
+        # The first output counts, not the first message: reasoning comes before it.
         if self._wrote_at is None and _is_written(event):
             self._wrote_at = self._now()
         messages = self._messages(event)
+        # Held back for one event: only the next one tells whether it repeats the warning.
         held, self._warning = self._warning, None
         if messages and messages[-1]["type"] == "warning":
             # The last attempt's error comes as a warning first; the end of the turn then says it again.
             self._warning = messages.pop()
         if held is not None and not _repeats(event, held):
             messages.insert(0, held)
+        # Messages about the session or its servers belong to no turn.
         return [
             CodexEvent("" if message["type"].startswith(_OF_NO_TURN) else self._turn_id, message)
             for message in messages
@@ -126,6 +130,7 @@ class Translation:
     def _messages(self, event: Event) -> list[CompatMessage]:
         raw = mapping(event.raw)
         match event:
+            # Later settings of the same session are not announced again.
             case SettingsApplied() if not self._configured:
                 self._configured = True
                 return [self._session_configured(event, raw)]
@@ -183,6 +188,7 @@ class Translation:
         self._servers[server] = (state, error)
         status = {"state": state} if error is None else {"state": state, "error": error}
         update: CompatMessage = {"type": "mcp_startup_update", "server": server, "status": status}
+        # The summary comes once, after the last server that was starting.
         if any(one == "starting" for one, _ in self._servers.values()):
             return [update]
         ended = {
@@ -209,6 +215,7 @@ class Translation:
         began = self._began_at if self._began_at is not None else now
         times = {
             "turn_id": self._turn_id,
+            # The original reported whole seconds for times and milliseconds for durations.
             "started_at": int(began),
             "completed_at": int(now),
             "duration_ms": round((now - began) * 1000),
@@ -221,10 +228,12 @@ class Translation:
     # --- items -------------------------------------------------------------------------------------------------------
 
     def _start(self, item: Item, raw: Raw) -> list[CompatMessage]:
+        # Codex announces a command before it asks for permission. The original spoke of it only when it ran.
         if isinstance(item, CommandExecution) and item.announced:
             self._waiting[item.id] = item, raw
             return []
         if isinstance(item, FileChange):
+            # The approval that may follow shows the patch, which its own message lacks.
             self._patches[item.id] = item
         return self._started(item, raw)
 
@@ -269,6 +278,7 @@ class Translation:
     def _closed(self, event: QuestionClosed) -> list[CompatMessage]:
         message = self.approvals.pop(event.question_id, None)
         approved = event.answer is not None and event.answer not in REFUSALS
+        # Approved: the command runs now, so its start is reported now.
         return self._begin_waiting(message["call_id"]) if message is not None and approved else []
 
     def _delta(self, event: ItemDelta, raw: Raw) -> list[CompatMessage]:
@@ -281,6 +291,7 @@ class Translation:
             case "plan":
                 return [{"type": "plan_delta", **where, "delta": event.text}]
             case CommandExecution.type:
+                # Output may hold lone surrogates of undecodable bytes, and the original sent bytes in base64.
                 chunk = base64.b64encode(event.text.encode("utf-8", "surrogatepass")).decode("ascii")
                 output = {
                     "type": "exec_command_output_delta",
@@ -288,6 +299,7 @@ class Translation:
                     "stream": "stdout",
                     "chunk": chunk,
                 }
+                # Output proves that the command runs, also without an approval.
                 return [*self._begin_waiting(event.item_id), output]
             case _:
                 return []
@@ -312,6 +324,7 @@ class Translation:
 
     def _timed(self, message: CompatMessage, name: str) -> CompatMessage:
         """Add the turn to older messages about commands and changes, and the time to those about commands."""
+        # The original put the turn's id into these types only.
         if message["type"].startswith(("exec_command", "patch_apply")):
             message = {**message, "turn_id": self._turn_id}
         return {**message, name: self._ms()} if message["type"].startswith("exec_command") else message
@@ -323,6 +336,7 @@ class Translation:
 def _is_written(event: Event) -> bool:
     """Return whether the event is output of the model."""
     if isinstance(event, ItemStarted | ItemEnded):
+        # The first token is the model's, and the user's message precedes it.
         return not isinstance(event.item, UserMessage)
     return isinstance(event, ItemDelta | ItemUpdated)
 
@@ -356,6 +370,7 @@ def rate_limits(reported: RateLimitsReported | None) -> CompatMessage | None:
     snapshot: CompatMessage = _snake(reported.raw.get("rateLimits"))
     for name in ("primary", "secondary"):
         if isinstance(window := snapshot.get(name), dict):
+            # The app-server renamed this field.
             window["window_minutes"] = window.pop("window_duration_mins", None)
             window["used_percent"] = float(window.get("used_percent") or 0)
     return snapshot
@@ -373,6 +388,7 @@ def _stream_error(event: Notice, raw: Raw) -> CompatMessage:
 def _cause(error: Raw, code: str | None) -> Any:
     """Return the cause of a failure as the original named it: a word, or a word with details."""
     info = error.get("codexErrorInfo")
+    # A cause is a plain word or an object with details, as Rust serializes an enum.
     return _snake(info) if isinstance(info, dict) else snake_case(text(info)) or code
 
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 CompatMessage: TypeAlias = dict[str, Any]
 Raw: TypeAlias = "Mapping[str, Any]"
 
+# Sessions are called rollouts in the original's messages.
 _CITED: Final = {"threadIds": "rolloutIds"}
 _SHELL_WORDS: Final = 3
 """`/bin/bash -lc SCRIPT`: Codex runs everything this way."""
@@ -46,6 +47,7 @@ def shown(item: Item, raw: Raw, *, ended: bool) -> CompatMessage | None:
             content = {"type": "text", "text": item.text, "text_elements": list[Any]()}
             return {"type": "UserMessage", "id": item.id, "content": [content]}
         case AgentMessage():
+            # The start of a message had no text yet.
             content = {"type": "Text", "text": item.text if ended else ""}
             more = present({"phase": item.phase, "memory_citation": _citation(raw)})
             return {"type": "AgentMessage", "id": item.id, "content": [content], **more}
@@ -61,6 +63,7 @@ def shown(item: Item, raw: Raw, *, ended: bool) -> CompatMessage | None:
             status = {"status": _status(item)} if ended else {}
             return {"type": "FileChange", "id": item.id, "changes": changes_by_path(item.changes), **status}
         case McpToolCall():
+            # The app-server's spelling of a running tool call, unlike the snake_case of commands.
             outcome = {**_mcp_result(item, raw), "status": item.status} if ended else {"status": "inProgress"}
             return {"type": "McpToolCall", "id": item.id, **_invocation(item), **outcome, **_mcp_took(raw)}
         case WebSearch():
@@ -132,6 +135,7 @@ def command_words(command: str) -> list[str]:
 def parsed_command(words: list[str], raw: Raw, directory: str | None) -> list[CompatMessage]:
     """Return Codex's analysis of a command (`commandActions`), or `unknown`, which is always valid."""
     actions = [_parsed(mapping(action), directory) for action in sequence(raw.get("commandActions"))]
+    # A wrapped command has three words; its script is the last.
     return actions or [{"type": "unknown", "cmd": words[-1] if len(words) == _SHELL_WORDS else shlex.join(words)}]
 
 
@@ -153,6 +157,7 @@ def _path_as_written(command: str, path: str | None, directory: str | None) -> s
     """Return the path of a file as the command has it: the app-server makes it absolute."""
     if path is None or directory is None:
         return path
+    # Compared after normalization, because the command may say ./file or dir/../file.
     file = Path(os.path.normpath(path))
     for word in command_words(command):
         if os.path.normpath(Path(directory, word)) == str(file):
@@ -200,6 +205,7 @@ def _command(item: CommandExecution, raw: Raw) -> CompatMessage:
     words = command_words(item.command)
     return {
         "command": words,
+        # The original sent a URI, which exists for absolute paths only.
         "cwd": Path(item.directory).as_uri() if item.directory and Path(item.directory).is_absolute() else None,
         "parsed_cmd": parsed_command(words, raw, item.directory),
         **present({"process_id": raw.get("processId"), "source": snake_case(text(raw.get("source"))) or None}),
@@ -210,6 +216,7 @@ def _command_result(item: CommandExecution) -> CompatMessage:
     return {
         "status": item.status,
         "stdout": item.output,
+        # Codex merges both streams of a command.
         "stderr": "",
         "aggregated_output": item.output,
         "formatted_output": item.output,
@@ -230,5 +237,6 @@ def _mcp_result(item: McpToolCall, raw: Raw) -> CompatMessage:
     if item.error is not None:
         return {"error": {"message": item.error}}
     result = mapping(raw.get("result"))
+    # Both spellings occur.
     structured = result.get("structuredContent", result.get("structured_content"))
     return {"result": {"content": result.get("content", []), **present({"structuredContent": structured})}}

@@ -40,6 +40,7 @@ def asked(question: Question, item: Item | None, raw: Raw) -> CompatMessage | No
     """
     match question.type:
         case "command_approval":
+            # A missing command must still give a valid message.
             words = command_words(question.details.get("command") or "")
             directory = question.details.get("directory")
             told = {
@@ -60,6 +61,7 @@ def asked(question: Question, item: Item | None, raw: Raw) -> CompatMessage | No
             changes = changes_by_path(item.changes) if isinstance(item, FileChange) else {}
             return {"type": "apply_patch_approval_request", "call_id": question.item_id, "changes": changes}
         case _:
+            # The original knew approvals of commands and patches only.
             return None
 
 
@@ -83,6 +85,7 @@ def elicitation(question: Question, message: CompatMessage, *, call_id: str, eve
         }
     reason, root = question.details.get("reason"), question.details.get("grantRoot")
     return {
+        # The original's sentence comes first; its clients may look for it. What is really granted follows.
         "message": f"{_ALLOW_CHANGES}\n{_patch_text(question)}",
         "codex_elicitation": "patch-approval",
         **about,
@@ -109,6 +112,7 @@ def _allow_command(message: CompatMessage) -> str:
 
     It does not show everything that is allowed, and a command may imitate its text.
     """
+    # Text of a command is marked, so that it cannot continue the sentence.
     return f"Allow Codex to run `{exact(shlex.join(message['command']))}` in `{exact(str(message['cwd']))}`?"
 
 
@@ -118,6 +122,7 @@ def answer(question: Question, reply: Mapping[str, Any]) -> str | None:
     None leaves the question open: the reply approves a patch that was not shown whole.
     """
     chosen = _chosen(question, reply)
+    # A no to a patch that was not shown whole is fine; a yes is not.
     return None if _is_cut(question) and chosen not in REFUSALS else chosen
 
 
@@ -125,15 +130,18 @@ def _chosen(question: Question, reply: Mapping[str, Any]) -> str:
     content = reply.get("content")
     decision = reply.get("decision")
     if decision is None and reply.get("action") == "accept":
+        # `accept` with an empty form is what clients send that know only the protocol.
         decision = content.get("decision", "approved") if isinstance(content, dict) else "approved"
     if isinstance(decision, dict):  # the original's way to say which beginning of a command is always allowed
         decision = next(iter(decision), None)
+    # Anything unknown is a no.
     chosen = _DECISIONS.get(decision, DENY) if isinstance(decision, str) else DENY
     if reply.get("action", "accept") != "accept" and chosen != ABORT:
         return DENY  # it says no as well, whatever else it says
     options = question.prompts[0].options
     if chosen in options:
         return chosen
+    # A lasting yes that is not offered here still is a yes, for once.
     return APPROVE if chosen in (APPROVE_SESSION, APPROVE_ALWAYS) else DENY
 
 

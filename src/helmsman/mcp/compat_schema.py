@@ -116,14 +116,17 @@ def read_codex(arguments: Mapping[str, Any] | None) -> CodexArguments:
     """
     if arguments is None:
         raise BadArguments("Missing arguments for codex tool-call; the `prompt` field is required.")
+    # The original refused unknown fields of `codex`, but ignored them in `codex-reply`.
     for name in arguments:
         if name not in _KNOWN:
+            # Accepted, but not offered.
             known = ", ".join(f"`{name}`" for name in _KNOWN if name != "profile")
             raise _not_parsed(f"unknown field `{name}`, expected one of {known}")
     config = arguments.get("config")
     if config is not None and not isinstance(config, dict):
         raise _not_parsed(f"invalid type: {_kind(config)}, expected a map. Give config as an object of settings.")
     settings = dict(config or {})
+    # A setting of Codex that has no option here.
     if (compact := _text(arguments, "compact-prompt")) is not None:
         settings["compact_prompt"] = compact
     options: StartOptions = {
@@ -150,10 +153,12 @@ def read_reply(arguments: Mapping[str, Any] | None) -> ReplyArguments:
             "Missing arguments for codex-reply tool-call; the `thread_id` and `prompt` fields are required."
         )
     prompt = _prompt(arguments)
+    # The newer name wins.
     thread_id = _text(arguments, "threadId") or _text(arguments, "conversationId")
     if thread_id is None:
         raise BadArguments("Failed to parse thread_id: either threadId or conversationId must be provided")
     try:
+        # Checked here, so that a wrong id gets the original's message.
         return ReplyArguments(prompt, str(uuid.UUID(thread_id)))
     except ValueError:
         raise BadArguments(
@@ -194,6 +199,7 @@ def _one_of(arguments: Mapping[str, Any], name: str, allowed: Sequence[str]) -> 
     value = _text(arguments, name)
     if value is None or value in allowed:
         return value
+    # Accepted from older clients, but no longer offered.
     listed = [policy for policy in allowed if policy != "on-failure"]
     raise _not_parsed(f"unknown variant `{value}`, expected one of {', '.join(f'`{one}`' for one in listed)}")
 

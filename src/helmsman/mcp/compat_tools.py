@@ -68,6 +68,7 @@ class _Calls:
 
     async def codex(self, call: CallContext) -> CallOutcome:
         arguments = read_codex(call.params.arguments)
+        # The second request of a client of 2026-07-28 repeats the arguments, but must not start another turn.
         if call.params.request_state is not None:
             return await self._second_leg(call, call.params.request_state)
         async with _in_flight(call, is_new=True) as in_flight:
@@ -104,6 +105,7 @@ class _Calls:
             return await self._until_ended(call, session, in_flight)
 
     async def _until_ended(self, call: CallContext, session: Session, in_flight: CallInFlight) -> CallOutcome:
+        # Counted: several calls may wait for the same turn.
         self._waiting[session.id] += 1
         try:
             async with background_tasks() as tasks:
@@ -111,13 +113,16 @@ class _Calls:
                 required = await _wait(call, session)
         except anyio.get_cancelled_exc_class():
             if self._waiting[session.id] == 1:  # another call may wait for the same turn and needs it to continue
+                # Shielded, because this task is being cancelled, and bounded, because Codex may hang.
                 with anyio.move_on_after(_STOP_SECONDS, shield=True):
                     await call.helm.interrupt(session.id)
                     await in_flight.flush()
             raise
         finally:
             self._waiting[session.id] -= 1
+        # Events come before the result, as the client expects.
         await in_flight.flush()
+        # Remarks concern the start of the session.
         return required or _result(session, session.notes if in_flight.is_new else ())
 
 
@@ -139,6 +144,7 @@ async def _say(helm: AgentService, session: Session, prompt: str, in_flight: Cal
 
     The original also did the latter, but never answered the call.
     """
+    # The turn may end or begin between looking and acting, so each race leads back to the start.
     while True:
         if not session.state.is_running:
             in_flight.follow(session)
@@ -147,12 +153,14 @@ async def _say(helm: AgentService, session: Session, prompt: str, in_flight: Cal
             except SessionBusy:
                 continue
             return
+        # A turn that has not begun cannot take a message.
         await session.begun.wait()
         try:
             await session.steer(prompt)
         except (SessionIdle, Unsupported):
             await session.wait(until="end")  # it is over by now, or this Codex takes nothing in: the next turn then
         except EngineRefused:
+            # Codex may refuse because the turn has just ended. Its end then arrives within moments.
             if not await session.wait(until="end", timeout=_END_SECONDS):
                 raise  # the turn continues, so Codex did not mean its end
         else:
@@ -165,6 +173,7 @@ async def _wait(call: CallContext, session: Session) -> types.InputRequiredResul
         for question in session.questions:
             required = await call.elicitor.input_required(call.context, session, question)
             if required is not None:
+                # The state of the request is the session: the second call finds the turn by it.
                 return required.model_copy(update={"request_state": session.id})
         with session.watched():
             await session.feed.changed()
@@ -188,6 +197,8 @@ def _answer(
 ) -> types.CallToolResult:
     return types.CallToolResult(
         is_error=is_error,
+        # The answer alone is the first content, because many clients read only that.
         content=[types.TextContent(type="text", text=one) for one in (text, *remarks)],
+        # The original had no thread id before a session existed.
         structured_content=None if thread_id is None else {"threadId": thread_id, "content": text},
     )

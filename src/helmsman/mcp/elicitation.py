@@ -82,7 +82,9 @@ class Elicitor:
     def __init__(self, helm: HelmsmanService, channel: Channel | None = None) -> None:
         self._helm = helm
         self.channel: Final = channel
+        # By question, not by client: each is asked once, in one place.
         self._shown: set[str] = set()
+        # A pipe without a hub has no number, so the connection names itself.
         self._connection = secrets.token_hex(8)
         self._handed_out: dict[str, Callable[[], None]] = {}
         """Closes each form that the client of a pipe has fetched and not answered yet."""
@@ -103,12 +105,14 @@ class Elicitor:
 
     def close(self) -> None:
         """Note that the client of a pipe has gone: its forms are closed, and it may come back on another pipe."""
+        # A form on a client that is gone must not hold back the model's answer.
         for close_form in self._handed_out.values():
             close_form()
         self._handed_out.clear()
         for session in self._helm.sessions.values():
             owner = session.opened_by
             if owner is not None and owner.connection == self._connection:
+                # Without a process, the client may claim the session again when it reconnects.
                 session.fold(OwnerChanged(session_id=session.id, owner=replace(owner, process=None)))
 
     def has_for_agent(self, session: Session) -> bool:
@@ -124,6 +128,7 @@ class Elicitor:
             NotYours: Another client or a person opened the session, or a person has the question in a form.
         """
         if (session := helm.sessions.get(session_id)) is not None:
+            # Checked here only for sessions of this machine; another hub checks its own.
             refuse_before_person(session, question_id, self._helm.settings)
         return await helm.respond(session_id, question_id, answers, by=by_tool(context))
 
@@ -133,12 +138,14 @@ class Elicitor:
 
     def handler(self, context: Context) -> FormHandler | None:
         """Return the handler that asks this client's user when a question arises, or None if the client cannot be called."""
+        # Over HTTP a message needs the response stream of a request (`ask_now`).
         if context.request is not None or not _can_be_called(context):
             return None
         return FormHandler(self, context)
 
     async def ask_once(self, context: Context, session: Session, question: Question) -> list[str] | None:
         """Ask the person, unless that was done before; None leaves the question open."""
+        # Dismissing a form leaves the question open, so it must not appear again at once.
         if question.id in self._shown:
             return None
         return await self._elicit(context, session, question, None)
@@ -154,9 +161,11 @@ class Elicitor:
         numbered = current_call.get()
         if numbered is None:
             raise MCPError(types.METHOD_NOT_FOUND, "Method not found")
+        # Before the sessions are attached, so that what happens from now on is pushed.
         if self.channel is not None:
             self.channel.meet(context, self.client(context))
         can_ask = self.handler(context) is not None
+        # The hub's log of calls knows which sessions belong to a pipe, also those of an earlier hub.
         for session_id in await numbered.calls.sessions_of(numbered.id.client) if can_ask else ():
             host, _ = self._helm.hosts.split(session_id)
             if host is None:
@@ -181,6 +190,7 @@ class Elicitor:
         handler = self.handler(context)
         if handler is None:
             return
+        # From now on this client is asked, instead of the one that began the session.
         session.handle_questions(handler)
         for question in session.questions:
             if question.id not in self._shown:
@@ -206,6 +216,7 @@ class Elicitor:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(cancel_when_closed, session, question, tasks.cancel_scope)
                 answers = await self._elicit(context, session, question, request_id)
+                # The other task would wait until the question is closed.
                 tasks.cancel_scope.cancel()
         except anyio.get_cancelled_exc_class():
             self._shown.discard(question.id)  # the wait is over before the person was done: the next one asks again
@@ -231,8 +242,10 @@ class Elicitor:
         The client does not report whether the user sees the form, so it counts as shown only for the length of a lease.
         """
         self._shown.add(question.id)
+        # Keeps the model from answering while the person may see the form.
         self._hand_out(context, session, question)
         if (deadline := session.deadlines.get(question.id)) is not None:
+            # The deadline stands still for one lease only: the client does not say whether the form is still on screen.
             deadline.lease(_HANDED_OUT)
         page = self._page(context, session, question)
         if page is not None:
@@ -250,6 +263,7 @@ class Elicitor:
             return None
         server = None if context.request is None else context.request.scope.get("server")
         is_tcp = server is not None and server[1] is not None  # else it came by the hub's socket
+        # Behind a tunnel the client knows the server by another address than we do; the request has it.
         base = (
             str(context.request.base_url).rstrip("/")
             if is_tcp and context.request is not None
@@ -261,6 +275,7 @@ class Elicitor:
 
     def _hand_out(self, context: Context, session: Session, question: Question) -> None:
         """Note that a client has fetched a form. It is open until the answer comes, the client goes, or some time is up."""
+        # Handed out before: its time already runs.
         if question.id in self._handed_out:
             return
         close_form = self._handed_out[question.id] = session.open_form(question.id)
@@ -278,9 +293,11 @@ class Elicitor:
     async def take_responses(self, context: Context, responses: types.InputResponses | None, session: Session) -> None:
         """Handle the user's answers in the second call."""
         for question_id, response in (responses or {}).items():
+            # Not found: closed in the meantime, or a question of another session of the same job.
             question = session.state.questions.get(question_id)
             is_page = question is not None and self._page(context, session, question) is not None
             if is_page and isinstance(response, types.ElicitResult) and response.action == "accept":
+                # Opening the page is no answer; it is given there, behind a login.
                 self._opened.add(question_id)
                 continue
             if (close_form := self._handed_out.pop(question_id, None)) is not None:
@@ -313,6 +330,7 @@ class Elicitor:
             return None
         finally:
             close_form()
+        # Codex declines automatically in `codex exec`, where no person has seen the form.
         if result.action == "decline" and _declines_by_itself(context):
             return None
         return form_answers(question, result.action, result.content)
@@ -339,10 +357,12 @@ class Elicitor:
 
     async def _respond(self, context: Context, session: Session, question: Question, answers: list[str]) -> None:
         try:
+            # A session of another machine is answered by its own hub.
             is_here = self._helm.sessions.get(session.id) is session
             helm = self._helm if is_here else session.verbs  # of another machine
             await helm.respond(session.id, question.id, answers, by=by_form(context))
         except HelmsmanError as error:
+            # Another front end was faster, which is not an error for the person.
             log.info("the answer to question %s came too late or does not fit: %s", question.id, error)
 
 
@@ -372,6 +392,8 @@ class Confirmation:
             request = types.ElicitRequest(params=form)
             return Deferred(types.InputRequiredResult(input_requests={f"{_CONFIRM}{what}": request}))
         if _can_be_called(self._context):
+            # Over a pipe the call returns while the form is open; over HTTP the form needs the response stream of this
+            # call.
             if self._context.request is None:
                 self._helm.in_background(partial(self._elicit, message, confirmed, None))
             else:
@@ -380,6 +402,7 @@ class Confirmation:
 
     async def by_person(self, confirmed: Callable[..., Awaitable[object]], *arguments: Any) -> None:
         """Run an action that the user has confirmed, no longer on behalf of the client's model."""
+        # A proposal by the model becomes an act of the user, or the audit log would name the wrong one.
         with current().on_behalf_of(None).entered():
             await confirmed(*arguments)
 
@@ -396,6 +419,7 @@ class Confirmation:
 
 _CONFIRM: Final = "confirm/"
 _YES: Final = "confirm"
+# One required choice: a form that is accepted unread must not confirm.
 _CONFIRM_SCHEMA: Final[dict[str, Any]] = {
     "type": "object",
     # Many clients have the first choice selected when the form opens.
@@ -417,6 +441,7 @@ def has_forms(context: Context) -> bool:
     """Return whether a client shows forms. One that names no mode does; one that only opens pages does not."""
     capabilities = context.session.client_capabilities
     asks = None if capabilities is None else capabilities.elicitation
+    # A client that names no mode means forms, as before modes existed.
     return asks is not None and (asks.form is not None or asks.url is None)
 
 

@@ -43,12 +43,14 @@ def parse_message(line: bytes, *, has_channel: bool = False) -> JSONRPCMessage:
             response would look like the reply to a request of the client. With a channel, Claude Code's probe for the
             protocol of 2026-07-28 is refused too: that protocol has no channels, and the first request decides.
     """
+    # Lines are UTF-8. A wrong byte must not end the connection.
     text = line.decode("utf-8", "replace")
     if not text.strip():
         raise NoMessage(None)
     try:
         message = jsonrpc_message_adapter.validate_json(text, by_name=False)
     except Exception as error:
+        # Any failure of the parser means the same: the line is no message.
         log.info("a client sent a line that is no message of JSON-RPC: %s", type(error).__name__)
         raise NoMessage(_error_for(text)) from error
     if has_channel and isinstance(message, JSONRPCRequest) and _is_probe_of_claude(message):
@@ -69,11 +71,13 @@ def _error_for(text: str) -> JSONRPCError | None:
     try:
         value: Any = json.loads(text)
     except (ValueError, RecursionError):
+        # Deep nesting raises RecursionError.
         return _error(None, PARSE_ERROR, "This line is not JSON. Send one message of JSON-RPC 2.0 per line.")
     known = value if isinstance(value, dict) else {}
     if "method" not in known and _ANSWER_KEYS & known.keys():
         return None
     request_id = known.get("id") if "method" in known else None
+    # JSON's true and false are ints in Python, and no ids.
     is_id = isinstance(request_id, str | int) and not isinstance(request_id, bool)
     text = "This is no request of JSON-RPC 2.0. Send one object per line, with jsonrpc, id, method and params."
     return _error(request_id if is_id else None, INVALID_REQUEST, text)

@@ -50,6 +50,7 @@ from helmsman.hub.launch import (
 )
 from helmsman.hub.suspects import GAVE_UP, Suspect, note_death
 
+# Cheaper than `typing.TYPE_CHECKING`, which imports typing.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import _socket
@@ -79,6 +80,7 @@ class _Ended(Exception):
 
 def run_pipe(flags: Sequence[str]) -> int | None:
     """Serve a client on standard input and output; the exit code, or None if the service is to run inside this process."""
+    # Without poll (Windows) the service runs inside this process.
     if not (wanted(os.environ) and _understood(flags) and hasattr(select, "poll")):
         return None
     try:
@@ -121,6 +123,7 @@ def named(word: str) -> tuple[str, str, str]:
 class _Pipe:
     def __init__(self, flags: Sequence[str]) -> None:
         self._flags = flags
+        # The hub knows a pipe by it after a reconnect.
         self._id = os.urandom(16).hex()
         self._directory = os.getcwd()  # noqa: PTH109 - pathlib costs more than the whole pipe
         self._connector = HubConnector(state_directory(os.environ), PIPES)
@@ -164,6 +167,7 @@ class _Pipe:
                 welcome = []
             if welcome:
                 break
+            # Tried again: a hub may end between its start and its welcome.
             hub.close()
         self._connector.welcomed()
         self._hub, self._hub_number = hub, hub.fileno()
@@ -174,6 +178,7 @@ class _Pipe:
         holds = not any(_CANCELS in line for line in self._waiting.values())  # a cancel must find its call
         for seq, line in self._waiting.items():
             suspect = self._suspects.get(seq)
+            # Held back, so that the next death of a hub shows whether this call is the cause.
             if not (holds and suspect is not None and suspect.hold_back()):
                 self._to_hub += b"M%d %b\n" % (seq, line)
 
@@ -217,7 +222,9 @@ class _Pipe:
         raise _Ended(int(fields[0]) if kind == "x" else 1)
 
     def _introduce(self, welcome: list[str]) -> None:
+        # Later versions may append fields.
         _, version, _, pid, *_ = welcome
+        # A newer client starts a hub of its own version, which takes over from an older one.
         if is_newer(__version__, version) and pid != self._outdated:
             self._outdated = pid  # once: if ours does not come up, the older one serves us as well
             start_successor(self._connector.state)
@@ -234,14 +241,17 @@ class _Pipe:
         self._hub, self._hub_number = None, -1
         self._from_hub.clear()
         self._to_hub.clear()
+        # A hub that says goodbye has not died of a call.
         if said:
             for suspect in self._suspects.values():
                 suspect.take_back()
         else:
             self._judge()
         self._taken.clear()
+        # Nothing is owed to a client that has gone.
         if self._client_left:
             raise _Ended
+        # `l`: without an open request, connect only when the client says something, so that idle pipes start no hub.
         if said != b"l" or self._waiting:
             # Hubs that end at once must not be started in a tight loop.
             time.sleep(min(0.05 * self._silent_hubs, 1))
@@ -280,6 +290,7 @@ class _Pipe:
         self._taken.pop(seq, None)
 
     def _on_frame(self, frame: bytes) -> None:
+        # It said something, so it is a hub that works.
         self._silent_hubs = 0
         kind, rest = frame[:1], frame[1:]
         if kind == b"n":
@@ -300,10 +311,12 @@ class _Pipe:
             seq = int(number)
             if kind == b"t":
                 self._taken[seq] = line
+                # A call that is kept only waits, and is no suspect.
                 if seq in self._waiting:
                     self._suspects.setdefault(seq, Suspect()).take()
                 return
             if kind == b"k" and (seq in self._waiting or seq in self._kept):
+                # A kept line may be kept again, with a newer answer.
                 known = self._waiting.pop(seq, b"") or self._kept[seq][0]
                 self._kept[seq] = known, line
                 self._taken.pop(seq, None)
@@ -318,18 +331,22 @@ class _Pipe:
     def _look(self) -> None:
         """Wait until something can be read or written, and do that."""
         held = None if self._hub is None or not self._suspects else self._release()
+        # Backpressure: a side that does not read stops the other from being read.
         hears_client = not self._client_left and len(self._to_hub) < _BACKLOG
         self._poll_for(0, select.POLLIN if hears_client else None)
+        # Registered even without events, so that the end of the client is noticed.
         self._poll_for(1, select.POLLOUT if self._to_client else 0)
         if self._hub is not None:
             reading = select.POLLIN if len(self._to_client) < _BACKLOG else 0
             self._poll_for(self._hub_number, reading | (select.POLLOUT if self._to_hub else 0))
+        # Rounded up: poll would return just before the time, again and again.
         pause = None if held is None else int(1000 * held) + 1
         events = dict(self._poll.poll(_LAST_WORDS_MS if self._client_left else pause))
         if self._client_left and not events:
             raise _Ended
         if (event := events.get(1, 0)) and not (event & select.POLLOUT and self._write_to_client()):
             raise _Ended  # the client does not read
+        # Reading goes first: an end of the stream must be seen before writing to it.
         if self._hub is not None and (event := events.get(self._hub_number, 0)):
             if event & ~select.POLLOUT:
                 self._read_from_hub()
@@ -352,6 +369,7 @@ class _Pipe:
 
     def _write_to_client(self) -> bool:
         try:
+            # At most PIPE_BUF bytes: a larger write to a pipe blocks, although poll said that it is writable.
             del self._to_client[: os.write(1, self._to_client[:_PIPE_BUF])]
         except BrokenPipeError:
             return False
@@ -391,6 +409,7 @@ class _Pipe:
     def _read_from_client(self) -> None:
         chunk = os.read(0, _CHUNK)
         if not chunk:
+            # The last answers may still come, for `_LAST_WORDS_MS`.
             self._client_left = True
             if self._hub is None:
                 raise _Ended
@@ -402,6 +421,7 @@ class _Pipe:
             return
         *lines, rest = bytes(self._from_client).split(b"\n")
         self._from_client = bytearray(rest)
+        # A line is the reason to look for a hub.
         if self._hub is None:
             self._connect()
         for line in lines:
@@ -409,6 +429,7 @@ class _Pipe:
             # A cancellation must not overtake the call that it cancels.
             if self._suspects and _CANCELS in line:
                 self._release(all_of_them=True)
+            # Stored before it is sent: if the hub dies now, the next one gets it.
             self._waiting[self._count] = line
             self._to_hub += b"m%d %b\n" % (self._count, line)
 
@@ -426,5 +447,6 @@ class _Pipe:
         self._to_hub.clear()
 
 
+# Found by its text, because parsing each line would cost more than passing it on.
 _CANCELS = b"notifications/cancelled"
 _GAVE_UP = b'{"jsonrpc":"2.0","id":%%b,"error":{"code":-32603,"message":"%b"}}\n' % GAVE_UP.encode()

@@ -107,6 +107,7 @@ def _flags(words: list[str]) -> dict[str, object]:
         if name in ("-c", "--config"):
             config.append(value)
         elif name != "--transport":
+            # A pipe is stdio by definition.
             flags[_SETTINGS.get(name, name.removeprefix("--"))] = value
     return flags | ({"default_config": config} if config else {})
 
@@ -141,6 +142,7 @@ class PipeLogs(logging.Handler):
         """Send log records of the block, and of tasks started in it, until the block ends."""
         self._levels[connection] = level
         self._adapt()
+        # A service runs in many tasks; the context variable goes along with each of them.
         token = _LOGGED_TO.set(connection)
         try:
             yield
@@ -183,12 +185,14 @@ class PipeServer:
         settings = _settings(hub, hello, refused)
         if isinstance(settings, bytes):
             connection.put(settings)
+            # The refusal must leave before the connection is closed.
             await connection.written()
             return
         pipe = PipeConnection(hello, connection, hub.epoch, self._calls)
         hub.clients[connection] = pipe
         connection.put(f"w\t1\t{__version__}\t{hub.epoch}\t{os.getpid()}".encode())
         where = CallerContext(hello.environment, hello.directory)
+        # The service behaves as if it ran in the client's directory and environment.
         with where.entered(), self._logs.to(connection, self._level_of(settings)):
             async with HelmsmanService(settings, env=hello.environment, shared=self._shared) as helm:
                 await pipe.serve(helm)
@@ -216,6 +220,7 @@ class PipeConnection:
         server = build_server(helm)
         forms = _Forms(self._connection, self._hello.forms, self._epoch)
         lines = _Lines(self._connection)
+        # The process may already be gone, and another may get its number.
         process = running_process(self._hello.pid) or Process(self._hello.pid, "")
         reader = _Reader(
             self._connection,
@@ -237,7 +242,9 @@ class PipeConnection:
                 tasks.start_soon(forms.withdraw_unclaimed)
                 await server.run(reader, writer, options)
         except* anyio.BrokenResourceError:
+            # An exception group, because the SDK runs the session in a task group.
             log.debug("a pipe disconnected in the middle of a message")
+        # The last answers may still be on their way.
         with anyio.move_on_after(_LAST_WORDS_SECONDS):
             await self._connection.written()
 
@@ -256,6 +263,7 @@ class _Lines:
     def request(self, request: JSONRPCRequest, seq: int, *, known: bool) -> None:
         self._requests[request.id] = seq, request.method, known
         uri = (request.params or {}).get("uri")
+        # A repeated line is kept already.
         if request.method == _HELD and not known:
             self._connection.put(b"k%d" % seq)
         elif request.method == "resources/subscribe":
@@ -286,9 +294,11 @@ class _Lines:
 
     def answered(self, request_id: str | int, line: bytes, *, good: bool) -> bytes | None:
         """Return the frame of a reply; None if the client already has it, or never asked."""
+        # The client has the answer of a repeated line from an earlier hub.
         seq, method, known = self._settle(request_id)
         if known or not seq:
             return None
+        # An error is not kept: the next hub shall not hear a refused request again.
         return b"%b%d %b" % (b"k" if good and method in _KEPT else b"r", seq, line)
 
     def unanswered(self, request_id: str | int) -> None:
@@ -341,6 +351,7 @@ class _Forms:
             if theirs == wanted:
                 del self._ids[ours]
                 return answer.model_copy(update={"id": ours})
+        # The client answered before this hub has asked: the session that asks is still being restored.
         if wanted in self._shown:
             self._early[wanted] = answer
         return None
@@ -409,6 +420,7 @@ class _Writer(SdkStream):
                 if not shown:
                     await self._connection.send(b"q%b %b" % (str(request.id).encode(), _dumped(request)))
                 elif (answer := self._forms.early(request)) is not None:
+                    # The client shows the form and has already answered it.
                     await self._reader.replay(SessionMessage(answer))
             case JSONRPCNotification(method="notifications/cancelled", params=dict() as params):
                 withdrawn = content.model_copy(update={"params": self._forms.withdraw(params)})
@@ -443,6 +455,7 @@ class _Reader(SdkStream):
         """Read lines from the pipe until it disconnects."""
         with self._received:
             while (frame := await self._connection.line()) is not None:
+                # Each message has a context of its own, which identifies the call for code below the SDK.
                 context = contextvars.copy_context()
                 message = self._read(frame, context)
                 if message is not None:
@@ -451,6 +464,7 @@ class _Reader(SdkStream):
                 if frame.startswith(b"K") and isinstance(message, SessionMessage) and _is_initialized(message):
                     context = contextvars.copy_context()
                     context.run(current_call.set, self._numbered(0, ATTACH))
+                    # After `initialized`, because the SDK refuses requests before it.
                     await self._received.send(
                         (context, SessionMessage(JSONRPCRequest(jsonrpc="2.0", id=ATTACH, method=ATTACH)))
                     )
@@ -480,6 +494,7 @@ class _Reader(SdkStream):
         kind, seq = number[:1], int(number[1:])
         answer = b""
         if kind == b"K":
+            # The answer is behind the last tab: it is JSON that a hub wrote, without tabs.
             line, _, answer = line.rpartition(b"\t")
         try:
             message = parse_message(line, has_channel=self._has_channel)
@@ -499,11 +514,13 @@ class _Reader(SdkStream):
                 self._lines.cancel((message.params or {}).get("requestId"), seq)
             case JSONRPCNotification(method="notifications/initialized"):
                 if kind != b"K":
+                    # Kept: every later hub must hear that the client is initialized.
                     self._connection.put(b"k%d" % seq)
             case JSONRPCNotification():
                 self._connection.put(b"a%d" % seq)
             case JSONRPCResponse() | JSONRPCError():
                 self._connection.put(b"a%d" % seq)
+                # An answer to a form of an earlier hub is stored until the question is asked here.
                 known = self._forms.answered(message)
                 return None if known is None else SessionMessage(known)
         return SessionMessage(message)
@@ -514,6 +531,7 @@ class _Reader(SdkStream):
 
     def _request(self, request: JSONRPCRequest, seq: int, answer: bytes) -> SessionMessage:
         if answer and request.method == "initialize":
+            # What was agreed with the client counts, also if this hub would choose otherwise.
             agreed = jsonrpc_message_adapter.validate_json(answer.decode(), by_name=False)
             if isinstance(agreed, JSONRPCResponse):  # use the version that the client received, not the one it proposed
                 version = agreed.result.get("protocolVersion")

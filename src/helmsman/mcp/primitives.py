@@ -79,6 +79,7 @@ async def local_exec(call: CallContext, args: contract.LocalExecInput) -> TaskAn
     if args.thread_id is None:
         task_id = await _run(call, args)
     elif ignored := sorted(args.model_fields_set - {"task", "thread_id", "max_cost_usd"}):
+        # A thread keeps its options. Ignoring others would do something else than the caller asked for.
         raise InvalidInput(
             f"{ignored[0]} is for a new thread, and a thread keeps its own options. Leave one of them out.",
             parameter=ignored[0],
@@ -110,6 +111,7 @@ async def _run(call: CallContext, args: contract.LocalRunInput) -> str:
 async def _follow_up(
     call: CallContext, thread_id: str, args: contract.LocalResumeInput | contract.LocalExecInput
 ) -> str:
+    # Opened first: the thread may be of another agent, which has its own tools.
     session = await call.helm.session(thread_id)
     if session.options.agent != call.agent:
         raise _others(call, f"Thread {thread_id}", session.options.agent, "thread_id")
@@ -207,16 +209,19 @@ async def cloud_results(call: CallContext, args: contract.CloudResultsInput) -> 
     uncommitted changes unless allow_dirty. Not for the agent's message, which is only on the task's web page."""
     task = await _found(call, args.task_id, "cloud")
     results = await call.helm.tasks.results(task, attempt=args.attempt)
+    # A diff may contain bytes that are not UTF-8, and its digest is of the bytes.
     patch = (results.diff or "").encode("utf-8", "surrogateescape")
     shown, viewer, what = call.helm.extras.changes.shown, call.viewer, f"{task.id}/{args.attempt}"
     applied: list[str] | None = None
     if args.apply_to is not None:
+        # Nothing is applied that the client could not see whole.
         if not fits_in_an_answer(results.diff or ""):
             raise ConfirmationNeeded(
                 f"Nothing was applied: the diff has {len(results.diff or '')} characters, more than can be shown here. A "
                 f"person can look at it and apply it: helmsman apply {task.id}"
             )
         place = _directory(call, "apply_to", args.apply_to)
+        # An empty diff has no digest; `apply` then says that there is nothing.
         expected = shown.expected(viewer, what, args.digest) if patch else None
         done = await call.helm.tasks.cloud.apply(
             task, place, attempt=args.attempt, allow_dirty=args.allow_dirty, digest=expected
@@ -224,6 +229,7 @@ async def cloud_results(call: CallContext, args: contract.CloudResultsInput) -> 
         applied = list(done.files)
     is_whole = bool(patch) and fits_in_an_answer(results.diff or "")
     if is_whole:
+        # Shown from now on, so that the next call may apply it.
         shown.show(viewer, what, patch)
     digest = diff_digest(patch) if is_whole else None
     return results_answer(call.helm, results, digest=digest, applied_files=applied)
@@ -322,6 +328,7 @@ async def wait_for_task(
     tasks = call.helm.tasks
     with anyio.move_on_after(seconds) as limit:
         while True:
+            # A local task with a session here is followed by events; others are looked at.
             session = await tasks.local.follow(task) if task.origin == "local" else None
             if session is not None:
                 instead = await wait_for_session(call, session, seconds=seconds, every=every, first=first)
@@ -329,6 +336,7 @@ async def wait_for_task(
                     return Deferred(instead)
             else:
                 async with background_tasks() as background:
+                    # A task without a session has no feed, so progress is only sent now and then.
                     now = partial(_standing, task)
                     background.start_soon(report_progress, call, now, anyio.sleep_forever, every, first)
                     await (
@@ -337,6 +345,7 @@ async def wait_for_task(
             task = await tasks.find(task.id)
             if not _goes_on(task):  # else a question has been answered already, and it does
                 break
+    # The time is up, and the last look may be old.
     if limit.cancelled_caught:
         task = await tasks.find(task.id)
     return answer(WaitAnswer, call.helm, task, timed_out=_goes_on(task), result=task.result)
@@ -354,6 +363,7 @@ async def setup_guide(call: CallContext, place: Path) -> contract.GuideAnswer:
     """Return a guide for making the repository ready for the cloud."""
     configured = call.helm.tasks.cloud.settings.environments
     look = partial(github_guide, place, environments=tuple(configured), state_dir=call.helm.settings.state_dir)
+    # Git and the file system are slow, and must not hold up other clients.
     guide = await anyio.to_thread.run_sync(look)
     return contract.GuideAnswer(guide=guide.text, steps=[step.title for step in guide.steps])
 

@@ -48,6 +48,7 @@ class Prompts:
 
     def __init__(self, helm: HelmsmanService) -> None:
         self._helm = helm
+        # The prompts name tools, and a client may have those of Codex or of any agent.
         tools = helm.settings.tools
         self._tool = "codex" if "sessions" in tools else "agent" if "agents" in tools else None
 
@@ -68,6 +69,7 @@ class Prompts:
 
     async def complete(self, _context: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
         """Complete the id of a session, newest first, by its prefix or by words of its summary."""
+        # Resources call it `id`, prompts `sessionId`.
         if params.argument.name not in (_SESSION, "id"):
             return types.CompleteResult(completion=types.Completion(values=[], total=0, has_more=False))
         given = params.argument.value.lower()

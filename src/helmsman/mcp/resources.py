@@ -68,6 +68,7 @@ class Resources:
 
     async def list(self, _context: Context, _params: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
         everything = types.Resource(uri=SESSIONS, name="sessions", title="Sessions", mime_type=_JSON)
+        # Only open sessions: `codex://sessions` has all, and a client may load every listed resource.
         known = [
             types.Resource(
                 uri=f"{SESSIONS}/{session.id}",
@@ -91,6 +92,7 @@ class Resources:
 
     async def read(self, context: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         uri = str(params.uri)
+        # URIs of the extensions are served by the same method.
         if uri.startswith(SCHEME):
             return types.ReadResourceResult(contents=[skill_content(uri)])
         if uri.startswith(CARDS):
@@ -104,6 +106,7 @@ class Resources:
     async def _content(self, context: Context, uri: str) -> tuple[str, str]:
         if uri == SESSIONS:
             found, _ = await self._helm.list()
+            # Within the size that clients accept.
             return _JSON, json.dumps(within({"sessions": await listed_sessions(self._helm, found)}), indent=1)
         if uri.startswith(f"{TASKS}/"):
             task = await self._helm.tasks.get(uri.removeprefix(f"{TASKS}/"))
@@ -114,6 +117,7 @@ class Resources:
         if part == "diff":
             changes = self._helm.extras.changes
             changed = await changes.diff(session_id)
+            # A diff that was read whole as a resource may be applied, as after `codex_diff`.
             if fits_in_an_answer(changed.diff.text):
                 changes.shown.show(client_of(context), session_id, changed.diff.patch)
             return _DIFF, cut(changed.diff.text, TEXT_CHARS, f"all of it: helmsman diff {session_id}")
@@ -140,6 +144,7 @@ class Resources:
             while True:
                 await self._wake.wait()
                 self._wake = anyio.Event()
+                # Taken together: changes that arrive during the notifications are for the next round.
                 changed, self._changed = self._changed, set()
                 for uri in changed:
                     await self._notify(uri)
@@ -149,11 +154,14 @@ class Resources:
 
     def _on_event(self, session: Session, _event: Event) -> None:
         self._changed |= {SESSIONS, f"{SESSIONS}/{session.id}", f"{SESSIONS}/{session.id}/diff"}
+        # The newest task is the turn that runs.
         self._changed |= {f"{TASKS}/{task_id}" for task_id in session.task_ids[-1:]}
         self._wake.set()
 
     async def _notify(self, uri: str) -> None:
+        # Listeners of 2026-07-28 hear it by the bus, subscribers of the handshake era each by their session.
         await self._bus.publish(ResourceUpdated(uri=uri))
+        # A copy: a client may unsubscribe while another is notified.
         for client in list(self._subscribers.get(uri, {}).values()):
             await client.send_resource_updated(uri)  # to a client that is gone it is dropped
 

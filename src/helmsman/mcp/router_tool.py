@@ -115,6 +115,7 @@ class Router:
         """Tasks by client and id. "it" and "the last task" refer to tasks that the client has started or seen."""
         self._it: dict[str, str] = {}
         """Task that the last answer to a client was about, if it was one task."""
+        # Per process: a token does not survive a restart, and the request can be made again.
         self._key = secrets.token_bytes(32)
 
     async def ask(self, call: CallContext, args: contract.CodexInput) -> contract.CodexOutput | Deferred:
@@ -133,19 +134,24 @@ class Router:
         )
         client = remembered_as(call.context)
         offered = _NO_OFFER if client is None else self._offered.get(client, _NO_OFFER)
+        # The text of the second request is only a number; the rest is as it was offered.
         if intent.picks:  # an offered choice runs with the arguments of the first request
             args = args.model_copy(
                 update={name: value for name, value in offered.terms.items() if name not in args.model_fields_set}
             )
         place = _place(args.context)
+        # Before routing, because which task is meant depends on what is there.
         tasks = await _candidates(call, intent)
         found = _known_place(call, place)
+        # Stopping or changing a task that was not named is limited to tasks that this client has seen.
         own = [task for task in tasks if f"{client} {task.id}" in self._told] if changes_unnamed(intent) else tasks
         now = datetime.now(UTC)
         it = self._it.get(client) if client is not None and says_it(args.request) else None
         planned = route(intent, own or tasks, now, found, offered=offered.offer, it=it)
+        # The only candidate may be another client's, so it is asked about first.
         if not own and planned.task_id is not None:
             planned = ask_first(planned, tasks)
+        # Only if none of this agent's tasks is meant: another agent may have one by that name.
         if planned.means_none:
             others = of_others(intent, planned, await _candidates(call, intent, of_others=True), now, found)
             if others:
@@ -162,6 +168,7 @@ class Router:
     ) -> None:
         """Store what the next request may refer to: the choices, or the alternatives of an automatic choice."""
         client = remembered_as(call.context)
+        # An automatic choice names its alternatives, and a number then means one of them.
         offer: Offer | None = None
         if planned.alternatives and planned.task_id is not None:
             others = enumerate(planned.alternatives, 2)
@@ -173,6 +180,7 @@ class Router:
             work = planned.instruction if planned.action == "choose" else ""
             offer = Offer(planned.action, tuple(one.id for one in planned.choices), work)
         if offer is not None and client is not None:
+            # Removed first, so that the newest is last and the oldest is dropped.
             self._offered.pop(client, None)
             self._offered[client] = _Offer(offer, {"context": args.context, "safety": args.safety})
             _forget_oldest(self._offered)
@@ -197,8 +205,10 @@ class Router:
             return choose(planned)
         if planned.action == "none":
             return output(planned, WHAT_TO_SAY, acknowledged=False)
+        # Only these touch the directory.
         if planned.action in ("setup", "apply") or (planned.action == "run" and planned.task_id is None):
             refuse_outside(place, call.helm.settings.allowed_roots, "context.working_dir")
+        # Before the dry run, so that it refuses what the real run would refuse.
         _refuse_misplaced(call, args, planned)
         would_do = in_words(args, planned, place)
         if args.dry_run:
@@ -207,6 +217,7 @@ class Router:
             question = await _confirmed_question(call, args, planned)
             plan = _plan(args, planned, place, None if question is None else question.id)
             now = datetime.now(UTC)
+            # Without a token the plan is shown; with one it must be exactly that plan.
             if args.safety.confirmation_token is None:
                 return confirm(planned, would_do, seal(plan, self._key, now), now + LIFETIME, question)
             check(args.safety.confirmation_token, plan, self._key, now)
@@ -225,6 +236,7 @@ class Router:
         session = call.helm.tasks.local.session_of(task)
         open_now = _open_questions(session, args)
         if session is None or not open_now:
+            # The question may have been answered elsewhere since it was shown.
             return failed(
                 planned, "question_not_open", f"{task.id} ({task.alias}) does not ask that, or nothing any more."
             )
@@ -235,6 +247,7 @@ class Router:
         question = open_now[0]
         client = remembered_as(call.context)
         by_id = args.hints.question_id == question.id  # only who was shown a question knows its id
+        # A client without a session has to name the question: what it was shown is not known.
         if not (by_id if client is None else f"{client} {question.id}" in self._shown):
             how = (
                 ""
@@ -248,6 +261,7 @@ class Router:
             return about(call, planned, task, message, question=shown, acknowledged=False)
         answers = answers_to(question, planned.answer, args.hints.answers)
         await call.elicitor.respond(call.helm, call.context, session.id, question.id, answers)
+        # The text that was answered goes into the reply, so that a wrong answer is noticed.
         told = "\n".join(part_texts(question))
         message = f"Answered {', '.join(answers)}, to this question alone:\n{told}"
         done = about(call, planned, await call.helm.tasks.get(task.id), message)
@@ -337,12 +351,14 @@ async def _has_changed_files(call: CallContext, task_id: str) -> bool:
     if task.origin == "cloud" or not task.is_running or task.session_id is None:
         return False
     session = call.helm.tasks.local.session_of(task)
+    # No session here: what it changed is unknown, so it counts as changed.
     if session is None or changed_files(session.items, session.state.diff):
         return True
     return session.state.sandbox != "read-only" and any(isinstance(item, CommandExecution) for item in session.items)
 
 
 def _plan(args: contract.CodexInput, planned: Route, place: Path, question_id: str | None) -> ConfirmedPlan:
+    # All that the confirmation showed, so that a second request cannot differ in any of it.
     asked = {name: str(value) for name, value in terms(args).items() if value is not None}
     if planned.action == "apply":
         asked |= {"attempt": str(args.hints.attempt), "allow_dirty": str(args.safety.allow_dirty)}
@@ -374,6 +390,7 @@ async def _candidates(call: CallContext, intent: Intent, *, of_others: bool = Fa
     if intent.action in ("setup", "environments"):
         return ()
     names = intent.mentions[:_MOST_NAMES]
+    # No look at the tasks for plain work: it is the common case, and has to be quick.
     if intent.action in ("run", "none") and intent.reference is None and not (intent.may_answer or names):
         return ()
     tasks, _ = await call.helm.tasks.list(agent=None if of_others else call.agent)
@@ -383,6 +400,7 @@ async def _candidates(call: CallContext, intent: Intent, *, of_others: bool = Fa
         with suppress(HelmsmanError):
             named = await call.helm.tasks.find(name)
             tasks += [] if any(task.id == named.id for task in tasks) else [named]
+    # People also name the session.
     if sessions := [name for name in names if is_session_id(name)]:
         of_sessions = await call.helm.tasks.of_sessions(sessions)
         tasks += [task for found in of_sessions.values() for task in found if all(task.id != one.id for one in tasks)]
@@ -423,6 +441,7 @@ async def _do(
 
 async def _wait(call: CallContext, planned: Route, task: Task) -> contract.CodexOutput | Deferred:
     asked = WAIT_SECONDS if planned.timeout_ms is None else planned.timeout_ms / 1000
+    # Plain words have no limit, but a client would give up long before.
     seconds = min(asked, _LONGEST_WAIT_SECONDS)
     every = {} if planned.poll_frequency_ms is None else {"every": planned.poll_frequency_ms / 1000}
     waited = await wait_for_task(call, task, seconds=seconds, **every)
@@ -434,12 +453,14 @@ async def _wait(call: CallContext, planned: Route, task: Task) -> contract.Codex
 
 async def _all(call: CallContext, planned: Route, tasks: Sequence[Task]) -> contract.CodexOutput:
     """List all tasks, one line each, including cloud tasks submitted elsewhere."""
+    # Cloud tasks are as last seen: asking for each would take seconds.
     shown = [await call.helm.tasks.get(task.id) if task.origin == "local" else task for task in tasks]
     lines = [standing(task, None) for task in shown]
     if planned.mode == "cloud":
         try:
             listed, _ = await call.helm.tasks.in_cloud()
         except CloudError as error:
+            # The local tasks are known in any case.
             lines.append(f"What else is in the cloud is not known: {error.message}")
         else:
             lines += [f"{short(one.title)} is {one.said}: {one.url}" for one, ours in listed if ours is None]
@@ -449,6 +470,7 @@ async def _all(call: CallContext, planned: Route, tasks: Sequence[Task]) -> cont
         "\n".join(lines) or "There are no tasks in the cloud.",
         tasks=[task_output(call.helm, t) for t in shown],
     )
+    # First those that wait for the user.
     done.next_actions = [f"check {task.id}" for task in (asking or shown)[:MOST_CHOICES]]
     return done
 
@@ -472,6 +494,7 @@ async def _apply(
     """Apply a task's changes to a working tree. Apply only the diff that this client was shown, completely or not at all."""
     viewer, allow_dirty = call.viewer, args.safety.allow_dirty
     if task.origin == "cloud":
+        # The digest of what this client saw last: nothing else is applied.
         digest = call.helm.tasks.shown.last(viewer, f"{task.id}/{args.hints.attempt}")
         if digest is None:
             return await _shown_first(call, args, planned, task)
@@ -484,6 +507,7 @@ async def _apply(
         raise SessionNotFound(f"Task {task.id} has no session, so it has changed nothing.")
     else:
         changes = call.helm.extras.changes
+        # Shown first, applied by the second request.
         if changes.shown.last(viewer, task.session_id) is None:
             diff = (await changes.diff(task.session_id)).diff
             if not fits_in_an_answer(diff.text):
@@ -522,6 +546,7 @@ async def _run(
             raise InvalidInput(
                 "The cloud takes new work only, not more of another task's. Leave out hints.taskId, or the cloud."
             )
+        # Refused rather than not enforced.
         if limit is not None:
             raise InvalidInput("The cloud does not report costs, so max_cost_usd does not work there. Leave it out.")
         task_id = await tasks.cloud.submit(
@@ -557,6 +582,7 @@ async def _run(
     task = await tasks.find(task_id)
     if args.hints.sync == "sync":
         return await _wait(call, planned, task)
+    # An older task has this key: the same work is not begun twice.
     if key is not None and task.created_at < asked_at:
         told = f"{task.id} ({task.alias}) has this key already: {short(task.instruction)}. Nothing new was started."
         return about(call, planned, task, f"{told}\n{standing(task, None)}")
@@ -571,12 +597,14 @@ async def _run(
 
 
 async def _with_results(call: CallContext, planned: Route, task: Task, *, attempt: int = 1) -> contract.CodexOutput:
+    # The stored state may be old.
     if task.is_running:
         task = await call.helm.tasks.get(task.id)
     if task.is_running:
         return about(call, planned, task)
     results = await call.helm.tasks.results(task, attempt=attempt)
     told = about(call, planned, results.task)
+    # A cloud diff that was shown whole may be applied.
     if results.task.origin == "cloud" and results.diff and fits_in_an_answer(results.diff):
         patch = results.diff.encode("utf-8", "surrogateescape")
         call.helm.tasks.shown.show(call.viewer, f"{task.id}/{attempt}", patch)
@@ -591,6 +619,7 @@ async def _with_results(call: CallContext, planned: Route, task: Task, *, attemp
 def _declared(router: Router) -> Operation[contract.CodexInput]:
     """Declare the operation of one agent's router."""
 
+    # One router for each agent: what a client was offered by one is not a choice of another.
     @operation("{tool}", "{agent}, in plain words", STARTS, answer_in_words)
     async def codex(call: CallContext, args: contract.CodexInput) -> contract.CodexOutput | Deferred:
         """{agent}[[, OpenAI's coding agent]], by one tool: say in plain words what you want. Work ("fix the failing test in

@@ -47,10 +47,12 @@ def about(
     question = question or question_of(call.helm, task)
     if message is not None and question is not None:
         message = "\n".join([message, f"{task.id} asks:", *question_in_words(question)])
+    # For clients that cannot wait: when to ask again, and with which words.
     poll = contract.PollOutput(request=f"check {task.id}", after_ms=task.poll_ms) if task.is_running else None
     fields = {
         "task": task_output(call.helm, task),
         "pending_question": question,
+        # A question comes before all else, because the task does not go on without an answer.
         "next_action": "answer" if task.input_required else "await" if task.is_running else "none",
         "poll": poll,
         "next_actions": _next_actions(call, task, question),
@@ -87,6 +89,7 @@ def _next_actions(call: CallContext, task: Task, question: PendingQuestion | Non
 
 def _ways_to_answer(task: Task, question: PendingQuestion) -> list[str]:
     options = question.questions[0].options if question.questions else []
+    # Only a single question with a yes can be answered by a plain word.
     if len(question.questions) == 1 and {APPROVE, ACCEPT}.intersection(options):
         return [f"approve {task.id}", f"deny {task.id}: …"]
     return [f"answer {task.id}: …"]
@@ -94,6 +97,7 @@ def _ways_to_answer(task: Task, question: PendingQuestion) -> list[str]:
 
 def choose(planned: Route) -> contract.CodexOutput:
     may_be_work = planned.action == "choose"
+    # Words that may be about a task or be work themselves: a choice then only looks.
     asked_for: Action = "check" if may_be_work else planned.action
     choices = [choice(number, one, asked_for) for number, one in enumerate(planned.choices, 1)]
     asking = {one.id for one in planned.choices if one.input_required}
@@ -134,6 +138,7 @@ def using(planned: Route, others: Sequence[contract.ChoiceOutput]) -> str:
 
 def choice(number: int, task: Task, action: Action) -> contract.ChoiceOutput:
     """Return a task as a numbered choice for the next request."""
+    # A choice must not answer or start anything by itself.
     verb = {"results": "show the results of", "respond": "check", "none": "check", "run": "continue with"}.get(
         action, action
     )
@@ -219,6 +224,7 @@ def in_words(args: contract.CodexInput, planned: Route, place: Path) -> str:
 
 
 def short(text: str, width: int = 200) -> str:
+    # Cut first: cleaning a text of megabytes takes long.
     line = one_line(text[: 5 * width]).strip()
     return line if len(line) <= width else line[: width - 1] + "…"
 

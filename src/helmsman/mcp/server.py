@@ -85,6 +85,7 @@ def offered_tools(helm: HelmsmanService) -> list[list[ToolLike]]:
         chosen = (one for one in toolsets if one in settings.tools)
         return [[*toolset_tools(one, settings.tools, in_fleet=in_fleet)] for one in chosen]
 
+    # Order matters: with many tools only the first groups are listed.
     groups = tools_of("sessions", "agents")
     if "compat" in settings.tools:
         from helmsman.mcp.compat_tools import compat_tools
@@ -98,12 +99,14 @@ def offered_tools(helm: HelmsmanService) -> list[list[ToolLike]]:
     return groups + tools_of("capabilities", "extras")
 
 
+# Cached: a hub serves many clients, and schemas take long to build.
 @cache
 def toolset_tools(toolset: str, toolsets: tuple[str, ...], *, in_fleet: bool = False) -> tuple[Tool, ...]:
     """Return the tools of a toolset beside these others. Made once in a process: their schemas take long.
 
     Without `sessions` and `agents`, the capabilities bring the tool that answers their questions.
     """
+    # The tool that answers a job's questions must fit: `codex_respond` or `agent_respond`.
     is_for_any = toolset == "agents" or (toolset == "capabilities" and "sessions" not in toolsets)
     operations = operations_of(toolset)
     if toolset == "capabilities" and {"sessions", "agents"}.isdisjoint(toolsets):
@@ -116,6 +119,7 @@ def toolset_tools(toolset: str, toolsets: tuple[str, ...], *, in_fleet: bool = F
 def _identity(settings: Settings) -> dict[str, Any]:
     """Return how a server introduces itself: with the loops of the toolsets that it offers."""
     toolsets = settings.tools
+    # A server that is only the replacement introduces itself by the original's name.
     if toolsets == ("compat",):
         return _COMPAT
     told, description = "", _HELMSMAN["description"]
@@ -145,13 +149,16 @@ class HelmsmanServer(Server[None]):
         experimental_capabilities: dict[str, dict[str, Any]] | None = None,
         extensions: dict[str, dict[str, Any]] | None = None,
     ) -> InitializationOptions:
+        # Announced for every transport, because a search for tools changes the list.
         changes = notification_options or NotificationOptions(tools_changed=True)
+        # Claude Code registers for a channel only if the capability is announced.
         experimental_capabilities = experimental_capabilities or ({CAPABILITY: {}} if self.has_channel else None)
         return super().create_initialization_options(changes, experimental_capabilities, extensions)
 
 
 def _channel_of(helm: HelmsmanService) -> Channel | None:
     """Return the channel of a server, if the user wants one and there are tools to look with."""
+    # A push tells the model to look, so it needs a tool for that.
     if not helm.settings.channel or {"sessions", "agents"}.isdisjoint(helm.settings.tools):
         return None
     return Channel(helm, "codex" if "sessions" in helm.settings.tools else "agent")
@@ -176,6 +183,7 @@ def build_server(helm: HelmsmanService) -> HelmsmanServer:
             try:
                 yield
             finally:
+                # The client is gone: its forms are closed, and its sessions wait for it to come back.
                 elicitor.close()
 
     server = HelmsmanServer(
@@ -201,6 +209,7 @@ def build_server(helm: HelmsmanService) -> HelmsmanServer:
     server.add_request_handler("tasks/get", GetTaskParams, tasks.get)
     server.add_request_handler("tasks/update", UpdateTaskParams, tasks.update)
     server.add_request_handler("tasks/cancel", CancelTaskParams, tasks.cancel)
+    # An internal request, which the pipe's reader makes.
     server.add_request_handler(ATTACH, RequestParams, elicitor.attach)
     if not {"sessions", "agents"}.isdisjoint(helm.settings.tools):  # the tools that the skills name
         server.extensions[APPS] = {}

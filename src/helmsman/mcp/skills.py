@@ -44,6 +44,7 @@ class McpSkill:
         return f"{SCHEME}{self.name}/SKILL.md"
 
     def listed(self) -> dict[str, Any]:
+        # Digest and size are of the raw bytes that `resources/read` serves.
         content = self.text.encode()
         digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
         return {
@@ -61,7 +62,9 @@ def skills() -> Mapping[str, McpSkill]:
 
 
 def _read(path: Path) -> McpSkill:
+    # Bytes, because text mode would change line ends, and the digest would not match.
     text = path.read_bytes().decode()
+    # Our own skills have only plain and quoted values, so no YAML parser is needed.
     _, head, _ = text.split("---\n", 2)
     pairs = (line.split(": ", 1) for line in head.splitlines())
     matter = {key: json.loads(value) if value.startswith('"') else value for key, value in pairs}

@@ -59,10 +59,12 @@ def _streams(*, has_channel: bool) -> AbstractAsyncContextManager[tuple[Any, Any
 @asynccontextmanager
 async def _pipes(*, has_channel: bool) -> AsyncIterator[tuple[_Incoming, _Outgoing]]:
     with _standard_input() as stdin, _standard_output() as stdout, anyio.CancelScope() as serving:
+        # The end of the client ends the server, also while it waits for a request.
         outgoing = _Outgoing(stdout, on_gone=serving.cancel)
         async with background_tasks() as tasks:
             tasks.start_soon(outgoing.write)
             yield _Incoming(stdin, outgoing, has_channel=has_channel), outgoing
+            # The last answers reach a client that closed only its end for requests.
             with anyio.move_on_after(_LAST_WORDS_SECONDS):
                 await outgoing.written()
 
@@ -71,6 +73,7 @@ async def _pipes(*, has_channel: bool) -> AsyncIterator[tuple[_Incoming, _Outgoi
 def _standard_input() -> Iterator[int]:
     """Yield the client's end of standard input. Inside the block, child processes read nothing from it."""
     client = os.dup(0)
+    # Agents started here would otherwise read the client's messages.
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
@@ -84,8 +87,10 @@ def _standard_input() -> Iterator[int]:
 @contextmanager
 def _standard_output() -> Iterator[int]:
     """Yield the client's end of standard output. Inside the block, other output goes to standard error."""
+    # What was printed before must not appear after the first message.
     sys.stdout.flush()
     client = os.dup(1)
+    # A stray print would break the protocol.
     os.dup2(2, 1)
     try:
         yield client
@@ -131,12 +136,15 @@ class _Outgoing(SdkStream):
         await self._progress.wait()
 
     async def send(self, message: SessionMessage) -> None:
+        # Above the limit, the sender waits, and the SDK stops reading in turn.
         while self.is_full:
             await self.progress()
+        # The SDK expects this error from a stream whose other end is gone.
         if self._gone:
             raise anyio.BrokenResourceError
         content = message.message
         if isinstance(content, JSONRPCResponse | JSONRPCError) and content.id is not None:
+            # Before the answer is queued, so that the client may use the id again when it reads it.
             self.open_requests.discard(content.id)
         self.put(content)
 
@@ -168,6 +176,7 @@ class _Outgoing(SdkStream):
             await self.progress()
 
     def _report_progress(self) -> None:
+        # Replaced, because an event stays set.
         self._progress.set()
         self._progress = anyio.Event()
 
@@ -204,6 +213,7 @@ class _Incoming(SdkStream):
             *ended, rest = chunk.split(b"\n")
             for end in ended:
                 line += end
+                # Backpressure: requests of a client that reads no answers are not taken.
                 if not await self._is_heard():
                     return
                 message = self._parsed(bytes(line))
@@ -223,6 +233,7 @@ class _Incoming(SdkStream):
         if not isinstance(message, JSONRPCRequest):
             return SessionMessage(message)
         open_requests, request_id = self._outgoing.open_requests, message.id
+        # An id in use: the answers could not be told apart.
         if request_id in open_requests:
             self._outgoing.put(duplicate_error(request_id))
             return None

@@ -55,6 +55,7 @@ async def task_handle(call: CallContext, session: Session) -> dict[str, Any] | N
     Questions of a task are forms, so a client without forms waits instead and finds the question in the result.
     """
     task_id = call.helm.running_task(session.id)
+    # Questions of a task are forms, which this client cannot show.
     if task_id is None or not _declared(call.context) or not has_forms(call.context):
         return None
     return {"resultType": "task", **task_state(await call.helm.tasks.get(task_id))}
@@ -78,6 +79,7 @@ class TaskMethods:
         task, sessions = await self._task(context, params.task_id)
         state = {**_DONE, **task_state(task)}
         if state["status"] == "input_required" and sessions:
+            # A question that was opened in the dashboard is answered there.
             asked = [(session, question) for session in sessions for question in session.questions]
             forms = {
                 question.id: self._elicitor.form(context, session, question)
@@ -99,6 +101,7 @@ class TaskMethods:
             output = await job_output(self._helm, task)
             return _call_result(job_in_words(output), output.as_dict())
         session = await self._helm.session(task.session_id) if task.session_id is not None else None
+        # A later turn has replaced the state of this one.
         if session is not None and session.task_id == task.id:
             status = session_status(session)
             return _call_result(in_words(status), status.as_dict())
@@ -107,6 +110,7 @@ class TaskMethods:
 
     async def update(self, context: Context, params: UpdateTaskParams) -> dict[str, Any]:
         _, sessions = await self._task(context, params.task_id)
+        # The client sends answers by the id of the question, and does not say in which session.
         for session in sessions:
             await self._elicitor.take_responses(context, params.input_responses, session)
         return dict(_DONE)
@@ -122,6 +126,7 @@ class TaskMethods:
 
         A job may have several sessions.
         """
+        # Required by the specification: only a client that declares the extension gets tasks.
         if not _declared(context):
             raise MCPError(
                 types.MISSING_REQUIRED_CLIENT_CAPABILITY,
@@ -130,6 +135,7 @@ class TaskMethods:
             )
         with _protocol_errors(types.INVALID_PARAMS):
             task = await self._helm.tasks.get(task_id)
+            # A job has no session of its own; it asks in those of its agents.
             if task.job is not None:
                 return task, await job_sessions(self._helm, task) if task.is_running else []
             session = await self._helm.tasks.local.follow(task) if task.origin == "local" and task.is_running else None
@@ -151,6 +157,7 @@ def _protocol_errors(code: int) -> Iterator[None]:
 
 
 def _declared(context: Context) -> bool:
+    # The extension exists since 2026-07-28.
     capabilities = context.session.client_capabilities
     extensions = capabilities.extensions if capabilities is not None else None
     return context.protocol_version in MODERN_PROTOCOL_VERSIONS and EXTENSION in (extensions or {})
@@ -169,4 +176,5 @@ def task_state(task: Task) -> dict[str, Any]:
         "ttlMs": None if left is None else max(0, int(left.total_seconds() * 1000)),
         "pollIntervalMs": task.poll_ms,
     }
+    # The specification requires ttlMs, where null means without limit.
     return {key: value for key, value in state.items() if value is not None or key == "ttlMs"}

@@ -75,6 +75,7 @@ class ToolSearch:
         """
         names = [name for group in groups for name in group]
         everything = listing(names)
+        # Without other groups, or with a short list, there is nothing to search for.
         if len(groups) == 1 or listed_tokens(everything) <= LISTED_TOKENS:
             return everything, []
         search = listed_tokens(_search_tools(names))
@@ -82,6 +83,7 @@ class ToolSearch:
         def fits(chosen: Sequence[str]) -> bool:
             return search + listed_tokens(listing(chosen)) <= LISTED_TOKENS
 
+        # Groups in their order of need, then what the client has found, newest first.
         chosen = list(groups[0])
         for group in groups[1:]:
             if fits([*chosen, *group]):
@@ -95,12 +97,14 @@ class ToolSearch:
     def find(self, client: str, query: str, tools: Sequence[types.Tool], hidden: Sequence[str]) -> list[types.Tool]:
         """Return the tools that fit best, and note those that the client is not listed yet."""
         words = _words(query)
+        # Sorting is stable: equal tools stay in the order of the list.
         ranked = sorted(tools, key=lambda tool: -_fit(tool, query.strip().lower(), words))
         found = [tool for tool in ranked if _fit(tool, query.strip().lower(), words) > 0][:_MAX_FOUND]
         known = self._found.setdefault(client, {})
         self._found.move_to_end(client)
         for tool in reversed(found):
             if tool.name in hidden:
+                # Moved to the end: what was found last is listed first.
                 known.pop(tool.name, None)
                 known[tool.name] = None
         if len(self._found) > _MAX_CLIENTS:
@@ -149,6 +153,7 @@ def called_through(params: types.CallToolRequestParams) -> types.CallToolRequest
     """
     given = params.arguments or {}
     name, arguments = given.get("tool"), given.get("arguments", {})
+    # A call of itself would never end.
     if not isinstance(name, str) or name in ("", FIND, CALL):
         raise InvalidInput(f"tool is missing. Name one that {FIND} returned.", parameter="tool")
     if not isinstance(arguments, dict):
@@ -171,6 +176,7 @@ def found_result(found: Sequence[types.Tool], hidden: Sequence[str]) -> types.Ca
 
 
 def _words(text: str) -> set[str]:
+    # Singular and plural count as one.
     return {word.removesuffix("s") for word in _WORD.findall(text.lower())}
 
 

@@ -127,6 +127,7 @@ class Tool:
         if like is None or like is self:
             return listed
         own, known = (listed_schema(one.input_model, "validation")["properties"] for one in (self, like))
+        # Only parameters that mean the same in both lose their description.
         properties = {
             name: {key: part for key, part in field.items() if key != "description"}
             if own.get(name) == known.get(name)
@@ -142,16 +143,19 @@ class Tool:
         if self.agent is not None:
             call = replace(call, agent=self.agent)
         try:
+            # Models confuse the ids of a task and of its session.
             arguments = await _by_sessions(call) if self.operation.can_run_elsewhere else call.params.arguments or {}
             result = await self.operation.run(call, self.input_model.read(arguments, whole="arguments"))
         except HelmsmanError as error:
             return failed(self._in_its_words(error), call.host)
         if isinstance(result, Deferred):
             return cast("CallOutcome", result.reply)
+        # Ids of another machine begin with its name from here on.
         if call.host is not None:
             result = type(result).model_validate(elsewhere(result.as_dict(), call.host))
         structured = result.as_dict()
         session_id, agent = structured.get("sessionId"), structured.get("agent", CODEX)
+        # Where the client's model finds what was cut.
         whole = "" if session_id is None else session_file(session_id, agent)
         return types.CallToolResult(
             content=[types.TextContent(type="text", text=cut(self.operation.render(result), TEXT_CHARS, whole))],
@@ -162,6 +166,7 @@ class Tool:
     def _in_its_words(self, error: HelmsmanError) -> HelmsmanError:
         """Return an error that names parameters as the tool does, in its text and in its details."""
         names = {name: field.alias for name, field in self.input_model.model_fields.items() if field.alias is not None}
+        # The library says cwd, the tool workingDirectory.
         if "working_directory" in names:
             names["cwd"] = names["working_directory"]
         error = error.renamed(names)
@@ -171,6 +176,7 @@ class Tool:
 
 def hints_of(nature: Nature) -> types.ToolAnnotations:
     """Return the hints of MCP about a tool's effects."""
+    # A reading tool reaches no further than this machine, as clients understand the hint.
     if nature.reads:
         return types.ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
     return types.ToolAnnotations(
@@ -181,6 +187,7 @@ def hints_of(nature: Nature) -> types.ToolAnnotations:
     )
 
 
+# The model has read these texts at the first agent's tool.
 def _type_alone(field: dict[str, Any]) -> dict[str, Any]:
     """Return the type of a parameter without its description and its parts."""
     texts = ("description", "properties", "additionalProperties")
@@ -224,6 +231,7 @@ class Toolbox:
         """Return the names of the tools of each toolset. A tool of an agent is offered only if the agent is installed."""
         here: set[str | None] = {None}
         if any(_agent_of(tool) is not None for tool in self._tools.values()):
+            # Without any agent, Codex's tools stay: their error says how to install one.
             here |= {agent.name for agent in await self._helm.agents_here()} or {CODEX}
         seen: set[str] = set()
         offered = []
@@ -240,6 +248,7 @@ class Toolbox:
         for tool in tools:
             first.setdefault(_definition(tool), tool.name)
         hosts = sorted(self._helm.hosts.known())
+        # Names of tools in descriptions must be of tools that this client has.
         said = partial(naming_only, {name for group in groups for name in group})
         known = {tool.name: tool for tool in tools if isinstance(tool, Tool)}
         listed = (_with_host(tool, _listed_beside(tool, first[_definition(tool)], known), hosts) for tool in tools)
@@ -247,18 +256,21 @@ class Toolbox:
 
     async def _find(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         """Search all tools, and list what was found to this client from now on."""
+        # Before the search, to see whether the list changes by it.
         groups, (before, hidden) = await self._offered(), await self._list(context)
         every = [tool for group in groups for name in group for tool in self._listing(groups, [name])]
         found = self._search.find(client_of(context), query_in(params), every, hidden)
         after, _ = await self._list(context)
         if [tool.name for tool in after] != [tool.name for tool in before]:
             await self._bus.publish(ToolsListChanged())
+            # Clients of 2026-07-28 hear it by the bus.
             if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
                 await context.session.send_tool_list_changed()
         return found_result(found, hidden)
 
     def _named(self, name: str) -> ToolLike | None:
         """Return a tool by name, or by a common variant: an agent's title (`claude-code`), a primitive without its `_`."""
+        # Earlier versions and other servers use these names.
         for spelt in (name, f"_{name}"):
             if (found := self._tools.get(spelt) or self._by_title.get(_spelt(spelt))) is not None:
                 return found
@@ -273,6 +285,7 @@ class Toolbox:
         except HelmsmanError as error:
             return failed(error)
         tool = self._named(params.name)
+        # Names of all tools help a model that made one up.
         if tool is None:
             names = [name for group in await self._offered() for name in group]
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name}. Use one of {', '.join(names)}.")
@@ -280,6 +293,7 @@ class Toolbox:
             client = self._elicitor.client(context)
             if self._elicitor.channel is not None:
                 self._elicitor.channel.meet(context, client)
+            # All that the call does is on behalf of this client: the owner of sessions, and the audit log.
             with current().on_behalf_of(client).entered():
                 outcome = await self._called_by(tool, ClientCall(self._helm, self._elicitor, context, params))
             return outcome if params.name == tool.name else _by_old_name(outcome, params.name, tool.name)
@@ -291,11 +305,14 @@ class Toolbox:
 
     async def _called_by(self, tool: ToolLike, call: CallContext) -> CallOutcome:
         numbered = current_call.get()
+        # Arguments are rewritten to the machine's own ids before anything else looks at them.
         call = self._placed(tool, call)
         if numbered is None:
             return await self._called(tool, call)
+        # From now on the call counts as at work, and is a suspect if the hub dies.
         numbered.take()
         nature = tool.operation.nature if isinstance(tool, Tool) else ACTS
+        # Reading again is harmless.
         if nature.reads:
             return await self._called(tool, call)
         return await self._called_once(tool, call, numbered, nature)
@@ -306,12 +323,14 @@ class Toolbox:
         """Carry out a call once. If an earlier hub has done so, return its answer if it is stored."""
 
         def stored(outcome: CallOutcome) -> str | None:
+            # A deferred reply depends on this connection, and cannot be given again.
             if not isinstance(outcome, types.CallToolResult):
                 return None
             return outcome.model_dump_json(by_alias=True, exclude_none=True)
 
         async def do() -> CallOutcome:
             outcome = await self._called(tool, call)
+            # The session was begun by the earlier hub, or by this call: only now is its id known.
             if is_repeated() and isinstance(outcome, types.CallToolResult):
                 session_id = (outcome.structured_content or {}).get("sessionId")
                 if isinstance(session_id, str):  # unknown to this hub when the client attached: nothing was answered
@@ -335,6 +354,7 @@ class Toolbox:
         links = self._helm.hosts
         arguments = dict(call.params.arguments or {})
         if not isinstance(tool, Tool) or not tool.takes_host:
+            # Tools that work here only must not ignore a host silently.
             ids = (arguments.get(name) for name in (*NAMING, "session_id", "task_id"))
             is_meant = arguments.get("host") in links.known() if isinstance(arguments.get("host"), str) else False
             if is_meant or any(links.split(one)[0] for one in ids if isinstance(one, str) and ":" in one):
@@ -346,6 +366,7 @@ class Toolbox:
             split = [links.split(one) if isinstance(one, str) else (None, one) for one in several]
             arguments["sessionIds"] = [one for _, one in split]
             hosts |= {host for host, _ in split}
+            # Sessions of this machine alone need no host.
             if len(hosts) == 1:
                 hosts -= {None}
         for name in NAMING:
@@ -367,6 +388,7 @@ class Toolbox:
         # Some models leave out what the id of a session on another machine begins with.
         named = {value for name in NAMING if isinstance(value := (call.params.arguments or {}).get(name), str)}
         hosts = [name for name, helm in self._helm.hosts.opened.items() if not named.isdisjoint(helm.sessions)]
+        # Exactly one: with several it would be a guess.
         return outcome if len(hosts) != 1 else await self._called_elsewhere(tool, replace(call, host=hosts[0]))
 
     async def _called_elsewhere(self, tool: ToolLike, call: CallContext) -> CallOutcome:
@@ -376,6 +398,7 @@ class Toolbox:
         except HelmsmanError as error:
             return failed(error, host)
         except (TypeError, ValueError, KeyError, AttributeError):
+            # Another version of Helmsman may answer in another form.
             log.exception("%s gave %s an invalid result", host, tool.name)
             return failed(HostUnreachable("Its answer is invalid. Install the same version of Helmsman there."), host)
 
@@ -383,6 +406,7 @@ class Toolbox:
         tool = self._named(name)
         if tool is None:
             return None
+        # The SDK validates arguments by this schema, so it must be the listed one.
         return _with_host(tool, tool.listed(), sorted(self._helm.hosts.known())).input_schema
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from helmsman.sessions.session import Session
     from helmsman.tasks.model import Task
 
+# Claude Code gives up after 5 minutes of silence on HTTP, SDKs for TypeScript after 60 s.
 HEARTBEAT_SECONDS: Final = 10.0
 """Seconds between progress messages. Short enough for the timeouts of all known clients."""
 
@@ -45,6 +46,7 @@ async def wait_for_session(
 
     None when that is so; else what the client must be told instead of an answer: that input is required, or a task.
     """
+    # The call may be the second one of a client of 2026-07-28, with answers.
     await call.elicitor.take_responses(call.context, call.params.input_responses, session)
     task = await task_handle(call, session)
     if task is not None:
@@ -61,16 +63,20 @@ async def wait_for_session(
                     if required is not None:
                         return required
                     await call.elicitor.ask_now(call.context, session, question)
+                # After the questions: a form of this client must be open before the wait can end.
                 if changed or not session.state.is_running or session.feed.closed:
                     break
+                # A question that only a person may answer does not end the model's wait.
                 if until == "attention" and call.elicitor.has_for_agent(session):
                     break
                 if numbered is not None:
+                    # A call that only waits is no suspect if the hub dies.
                     numbered.rest()
                 with session.watched():
                     await (session.feed.changed() if until == "change" else _until_news(call, session))
                 changed = until == "change"
     if numbered is not None:
+        # What follows is work on the answer again.
         numbered.take()
     return None
 
@@ -114,6 +120,7 @@ async def wait_for_job(
     """Wait until a job ends, one of its sessions asks, or the time is up. Returns the same as for a session."""
     helm = call.helm
     for session in await job_sessions(helm, task):
+        # Answers come by the id of the question, in whichever session it is open.
         await call.elicitor.take_responses(call.context, call.params.input_responses, session)
     handle = await job_handle(call, task)
     if handle is not None:
@@ -123,6 +130,7 @@ async def wait_for_job(
     async def changed() -> None:
         nonlocal told
         job = helm.running_job(task.id)
+        # A job of another hub has no event here.
         await (anyio.sleep_forever() if job is None else job.changed.wait())
         told = await helm.tasks.find(task.id)
 
@@ -130,18 +138,21 @@ async def wait_for_job(
         async with background_tasks() as tasks:
             tasks.start_soon(report_progress, call, lambda: (told.progress or {}).get("text", told.status), changed)
             while True:
+                # Its sessions change while it runs: a job opens more of them.
                 for session in await job_sessions(helm, task):
                     for question in session.questions:
                         required = await call.elicitor.input_required(call.context, session, question)
                         if required is not None:
                             return required
                         await call.elicitor.ask_now(call.context, session, question)
+                    # On a pipe the person is asked as soon as a question arises.
                     call.elicitor.ask_from_now_on(call.context, session)
                 asking = [session for session in await job_sessions(helm, task) if session.questions]
                 if task.has_ended or any(map(call.elicitor.has_for_agent, asking)):
                     break
                 if numbered is not None:
                     numbered.rest()
+                # A question may be answered without the task changing.
                 if asking:
                     await first_change(asking)
                     task = await helm.tasks.find(task.id)
@@ -180,6 +191,7 @@ async def report_progress(
         await call.context.session.report_progress(round(time.monotonic() - began, 3), None, now())
         with anyio.move_on_after(every):
             await changed()
+            # Also the least interval between two messages.
             await anyio.sleep(1)  # a turn that streams tells of each second, not of each word
 
 
@@ -201,6 +213,7 @@ class ClientCall(CallContext, frozen=True):
             if len(sessions) > 1:
                 await _wait_for_sessions(self, sessions, seconds=seconds, until=until)
                 return None
+            # With one session, all is the same as any.
             until_one = "attention" if until == "all" else until
             instead = await wait_for_session(self, sessions[0], seconds=seconds, until=until_one)
         return None if instead is None else Deferred(instead)
