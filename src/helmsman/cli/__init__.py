@@ -12,6 +12,7 @@ import sys
 
 def main() -> None:
     """Entry point of the console script."""
+    # Before click is imported: a pipe and a bridge must start in milliseconds.
     if sys.argv[1:2] == ["serve"]:
         from helmsman.mcp.pipe import run_pipe
 

@@ -77,8 +77,10 @@ def command(as_json: bool) -> None:
 
 async def _look(helm: Helmsman) -> list[dict[str, Any]]:
     found = await all_agents(helm)
+    # A sandbox can be tried on the machine itself only, and its default agent is not ours.
     if host().is_elsewhere:
         return [{name: value for name, value in about.items() if name != "isDefault"} for about in found]
+    # At the same time, because each try starts a process.
     async with anyio.create_task_group() as tasks:
         for about in found:
             if about["installed"]:
@@ -90,6 +92,7 @@ async def _try_sandbox(helm: Helmsman, about: dict[str, Any]) -> None:
     try:
         about["heldBy"] = await helm.agents[about["agent"]].try_sandbox(helm.settings, None)
     except HelmsmanError as error:
+        # One agent without a sandbox must not hide the others.
         about["notHeld"] = error.message
 
 
@@ -127,6 +130,7 @@ def _cells(about: dict[str, Any]) -> tuple[str, ...]:
 )
 def account_command(as_json: bool) -> None:
     """Show how Codex is logged in, what is left of its rate limits, and whether a large task is likely to fit."""
+    # `detach=False`: nothing here needs a hub, so a look starts none.
     report = with_helmsman(lambda helm: helm.extras.account.read(), detach=False)
     if as_json:
         print_json(fields_as_dict(report))
@@ -191,6 +195,7 @@ def login_command(with_code: bool, with_key: bool, as_json: bool) -> int:
         if as_json:
             print_json({"url": login.url} | ({} if login.code is None else {"code": login.code}))
             return
+        # The page on stdout and the explanation on stderr: a program can read the address alone.
         echo("Open this page to log in:", err=True)
         echo(visible(login.url))
         if login.code is not None:
@@ -210,9 +215,12 @@ def _log_in_with_key() -> str | None:
     settings = settings_of_command()
     codex = with_helmsman(lambda helm: helm.installed(DEFAULT_AGENT), detach=False)
     assert codex is not None
+    # The same home as in sessions, or the login would be in another one.
     env = {**environment(), "CODEX_HOME": str(settings.codex_home)}
     command = [codex.path, "login", "--with-api-key"]
+    # Codex reads the key from this process's stdin itself.
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    # Its error may repeat a part of the key.
     return None if done.returncode == 0 else redact(done.stderr or done.stdout).strip() or "Codex gave no reason."
 
 
@@ -278,6 +286,7 @@ def _set(pairs: tuple[str, ...], removed: tuple[str, ...], agreed: bool, as_json
     from helmsman.agents.protocol import ConfigEdit
 
     try:
+        # All values are read before anything is asked or written: all or none.
         edits = [ConfigEdit(key=key, value=read_value(key, text)) for key, text in map(pair, pairs)]
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
@@ -301,12 +310,14 @@ def _set(pairs: tuple[str, ...], removed: tuple[str, ...], agreed: bool, as_json
             click.echo(
                 visible(f"Warning: Codex does not know {key}, and ignores it. Check how it is spelled."), err=True
             )
+    # Shown above; `otherwise` is the error without a terminal.
     agree(
         "Change it?",
         agreed=agreed,
         as_json=as_json,
         otherwise=f"{change.file} is changed only with --yes or after you confirm it.",
     )
+    # The change knows the file's state when it was shown, and is refused if that has changed.
     overridden = with_helmsman(lambda helm: helm.extras.configuration.write(change), detach=False)
     if as_json:
         print_json(shown | {"written": True} | ({} if overridden is None else {"overridden": overridden}))
@@ -340,6 +351,7 @@ def _show(key: str | None, directory: str, *, as_json: bool) -> int:
         click.echo(visible(as_toml(found)))
         if source is not None:
             click.echo(visible(f"  from {source.get('file') or source['layer']}"), err=True)
+    # A script can ask whether a key is set.
     return ExitCode.FAILED if found is None else ExitCode.OK
 
 
@@ -347,6 +359,7 @@ def _source(config: AgentConfig, key: str) -> dict[str, str] | None:
     """Return the layer that sets a value, or None for a built-in default."""
     from helmsman.capabilities.configuration import value_at
 
+    # The layers come in the order in which they win.
     for layer in config.layers:
         if value_at(layer.values, key) is not None:
             return _layer(layer.kind, layer.file)
@@ -419,6 +432,7 @@ def add_command(name: str | None, refresh: bool, agreed: bool, as_json: bool) ->
         return ExitCode.OK
     agent, path = look_up(name) if refresh else registered(name), own_file()
     content = path.read_text(encoding="utf-8") if path.exists() else ""
+    # The table is appended as text, and TOML forbids it twice.
     if agent.id in (tomllib.loads(content).get("agents") or {}):
         raise InvalidInput(f"{path} has [agents.{agent.id}] already. Remove it first.", parameter="name")
     what = f"{agent.package} {agent.version} would be installed, and [agents.{agent.id}] added to {path}."
@@ -428,10 +442,12 @@ def add_command(name: str | None, refresh: bool, agreed: bool, as_json: bool) ->
         as_json=as_json,
         otherwise=what,
     )
+    # Refused for a command of an agent, which must not change the user's files.
     host().begin_change()
     with at_work(f"Installing {agent.name}", as_json=as_json):
         words = agent.install()
     path.parent.mkdir(parents=True, exist_ok=True)
+    # At the end of the file: comments and order of the user's entries stay.
     replace_file(path, f"{content.rstrip()}\n\n{agent.table(words)}".lstrip(), mode=0o600)
     said = f"Installed. Try it: helmsman run --agent {agent.id} --trust-repository"
     print_result(said, {"agent": agent.id, "version": agent.version, "command": list(words)}, as_json=as_json)

@@ -105,6 +105,7 @@ class _TopLevel(Commands):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        # Noted for `app`, which runs before the command and has to know whether `--host` fits.
         ctx.meta[_NAME] = command_name(args)
         return super().resolve_command(ctx, args)
 
@@ -148,9 +149,11 @@ def app(context: click.Context, name: str | None) -> int | None:
         if whole not in ON_OTHER_HOSTS:
             what = f"`helmsman {whole}`" if whole else "This"
             raise click.UsageError(f"{what} is for the machine it runs on. Log in to {name} with ssh and run it there.")
+        # The other machine is connected to until the command ends.
         context.with_resource(hosted(OtherMachine(name)))
     if command is not None:
         return None
+    # Only here, because it imports what lists need.
     code: int = importlib.import_module("helmsman.cli.list").overview()
     return code
 
@@ -162,6 +165,7 @@ def run() -> None:
             stream.reconfigure(errors="backslashreplace")  # replace characters that the terminal cannot show
     try:
         code = outcome(sys.argv[1:])
+        # Buffered output may fail only when it is written.
         sys.stdout.flush()
     except KeyboardInterrupt:
         code = ExitCode.INTERRUPTED
@@ -180,6 +184,7 @@ def outcome(arguments: Sequence[str]) -> int:
         error.show()
         return error.exit_code
     except PermissionError as error:
+        # In the sandbox of an agent the state directory cannot be read, which is not an error of Helmsman.
         where = error.filename or "A file of Helmsman's"
         advice = "Make it readable for you. In the sandbox of an agent it is hidden on purpose."
         click.echo(f"Error: {where} cannot be used: {error.strerror}. {advice}", err=True)
@@ -190,5 +195,6 @@ def outcome(arguments: Sequence[str]) -> int:
 
 def rendered(arguments: Sequence[str]) -> int:
     """Run a command and return its exit code. Usage errors are raised."""
+    # Without click's own handling, which would print errors and exit.
     code = app.main(list(arguments), "helmsman", standalone_mode=False)
     return code if isinstance(code, int) else ExitCode.OK

@@ -63,6 +63,7 @@ async def cloud_task(helm: Helmsman, reference: str) -> Task | None:
     if not reference.startswith("T-"):
         return None
     task = await helm.tasks.find(reference)
+    # A local task stands for its session.
     return task if task.origin == "cloud" else None
 
 
@@ -101,6 +102,7 @@ def _agreed_digest(patch: bytes, about: str, *, agreed: bool, as_json: bool) -> 
         click.exceptions.Exit: The user declined.
     """
     if patch and not agreed:
+        # Refused before anything is shown: a script would wait for an answer.
         if not can_ask(as_json=as_json):
             raise ConfirmationNeeded(
                 "There is no terminal here to confirm these changes. Look at them with helmsman diff, then give "
@@ -110,16 +112,19 @@ def _agreed_digest(patch: bytes, about: str, *, agreed: bool, as_json: bool) -> 
         files = files_of(patch.decode("utf-8", "surrogateescape"))
         added, removed = (sum(getattr(one, name) or 0 for one in files) for name in ("added", "removed"))
         console = message_console()
+        # The pager needs stdout to be the terminal.
         if is_terminal(result_console()):
             page_diff(patch, result_console())
         else:
             print_diff(patch, console)
+        # After the pager has closed, the screen no longer shows which files there are.
         echo("\n".join(file_line(one) for one in files[:_LISTED]), err=True)
         if len(files) > _LISTED:
             echo(f"and {len(files) - _LISTED} more", err=True)
         if not confirmed(f"{about} Apply {counted(len(files), 'file')} (+{added} -{removed})?"):
             echo("Nothing was touched.", err=True)
             raise click.exceptions.Exit(ExitCode.FAILED)
+    # Exactly this diff is applied: the digest fails if the session goes on in between.
     return diff_digest(patch)
 
 
@@ -132,6 +137,7 @@ def remote_session(reference: str) -> RemoteTree | None:
     Raises:
         InvalidInput: Several sessions match.
     """
+    # Trees of this machine are known only here.
     if host().is_elsewhere:
         return None
     from helmsman.git.remote_trees import find_remote_tree
@@ -141,6 +147,7 @@ def remote_session(reference: str) -> RemoteTree | None:
         raise InvalidInput(f"{reference} may be several sessions. Give more of the id.")
     if not found:
         return None
+    # It needs the connection of its own process.
     host().require_own_process()
     return found[0]
 
@@ -155,6 +162,7 @@ def refuse_brought(reference: str) -> None:
 
     name = host().name
     known = find_remote_tree(settings_of_command().state_dir, reference) if host().is_elsewhere else ()
+    # A command sent there would look for the tree there.
     if any(one.host == name for one in known):
         raise InvalidInput(f"It works on a tree of this machine. Bring it in here: helmsman apply {reference}")
 
@@ -243,6 +251,7 @@ def _write(patch: bytes, about: str) -> None:
     if is_terminal(console):
         page_diff(patch, console)
     else:
+        # Bytes: decoding and encoding could change a diff.
         host().stdout.buffer.write(patch)
 
 
@@ -288,6 +297,7 @@ def apply_command(
         seen = digest or _agreed_digest(patch, f"What cloud task {task_id} changed.", agreed=agreed, as_json=as_json)
         applied = with_helmsman(lambda helm: _apply_cloud(helm, task_id, attempt or 1, place, seen, allow_dirty))
     elif attempt is not None or directory is not None:
+        # Silently ignoring them would apply something else.
         raise InvalidInput("--attempt and --cd are for cloud tasks. A worktree's changes go where it was made from.")
     else:
         if digest is None:
@@ -353,6 +363,7 @@ def discard_command(session: str, agreed: bool, as_json: bool) -> None:
     else:
         question = f"Drop the worktree of session {short_id(session_id)}? Nothing in it would be lost."
         agree(question, agreed=agreed, as_json=as_json, otherwise=None)
+    # What was shown is what is lost: with other changes since, discard refuses.
     expected = None if agreed else losing
     gone: Discarded = on_changes(session, lambda work, known: work.discard(known, losing=expected))
     show_discarded((gone,), as_json=as_json)
@@ -466,8 +477,10 @@ def _prune(force: bool, agreed: bool, as_json: bool) -> None:
     lost = [one for one in found if one.unsaved]
     if force and lost:
         _agree_to_prune(lost, agreed=agreed, as_json=as_json)
+    # Without --force only worktrees without any trace of work are dropped.
     kept = [] if force else [one for one in found if one.files != () or one.unsaved]
     dropped = [one for one in found if one not in kept]
+    # Exactly those that were shown: leftovers that appear later are not dropped.
     gone = with_helmsman(lambda helm: helm.extras.changes.prune(dropped))
     show_discarded(gone, as_json=as_json)
     if kept and not as_json:
@@ -479,6 +492,7 @@ def _prune(force: bool, agreed: bool, as_json: bool) -> None:
 
 def _agree_to_prune(changed: list[Leftover], *, agreed: bool, as_json: bool) -> None:
     if not agreed and can_ask(as_json=as_json):
+        # JSON is for the result alone.
         _print_worktrees({}, [(one.worktree, _content(one)) for one in changed], nothing="", as_json=False)
     what = f"What was changed in {counted(len(changed), 'worktree')}"
     question = f"{what} cannot be recovered. Drop {'it' if len(changed) == 1 else 'them'}?"
@@ -494,6 +508,7 @@ def _print_worktrees(shown: dict[str, Any], rows: list[tuple[Worktree, str]], *,
     def row(tree: Worktree, said: str) -> tuple[str | None, ...]:
         made = tree.created_at.isoformat(timespec="seconds")
         title = about.get(tree.session_id or "")
+        # Tabs separate full values for programs; people get short ids and ages.
         return tree.session_id, said, made, str(tree.repository), str(tree.path), title
 
     def cells(tree: Worktree, said: str) -> tuple[str, ...]:

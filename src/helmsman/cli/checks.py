@@ -119,6 +119,7 @@ def check_release() -> Check:
     request = urllib.request.Request(  # noqa: S310 - the scheme is checked
         f"{index.rstrip('/')}/{_PACKAGE}/", headers={"Accept": "application/vnd.pypi.simple.v1+json"}
     )
+    # `urlopen` also opens files.
     if request.type not in ("https", "http"):
         return Check(
             name, "warning", f"PIP_INDEX_URL is {index}, which is no address of the web.", "Look there yourself."
@@ -127,6 +128,7 @@ def check_release() -> Check:
         with urllib.request.urlopen(request, timeout=_INDEX_SECONDS) as answer:  # noqa: S310 - as above
             versions = json.load(answer)["versions"]
         found = (_RELEASE.fullmatch(version) for version in versions)
+        # Versions with a suffix are no releases.
         newest = max((tuple(map(int, one.groups())) for one in found if one is not None), default=None)
     except (OSError, ValueError, LookupError, TypeError) as error:
         return Check(
@@ -139,22 +141,26 @@ def check_release() -> Check:
     if newest is None or newest < known or (newest == known and is_final):
         return Check(name, "ok", f"{__version__} is the newest one.")
     said = f"{'.'.join(map(str, newest))} is newer than {__version__}."
+    # A running hub keeps the old code until it is restarted.
     return Check(name, "warning", said, f"Upgrade: pip install --upgrade {_PACKAGE}, and helmsman hub restart.")
 
 
 async def check_codex(helm: HelmsmanService, binary: CodexBinary, settings: Settings) -> list[Check]:
     """Run all checks for an installed Codex."""
+    # A wrong version is a warning: the checks go on, to show what else is wrong.
     checks = [check_version(binary, settings.codex_remote)]
     engine = await _open_engine(helm)
     if isinstance(engine, HelmsmanError):
         checks.append(no_handshake(engine))
     else:
         checks.append(_handshake(binary, engine))
+        # One unreadable file would otherwise appear as three failures.
         unread = await _unread_configuration(engine)
         if unread is not None:  # account, servers and model cannot be read either
             checks.append(unread)
         else:
             checks += [await _account(engine), *await _mcp_servers(engine)]
+            # A budget counts in dollars only if the model's price is known.
             checks += check_budget(settings, settings.default_model or await _usual_model(engine))
     if binary.remote is not None:  # its sandbox and lifetime belong to the process that started it
         return checks
@@ -178,6 +184,7 @@ def to_type(binary: CodexBinary) -> str:
 async def _open_engine(helm: HelmsmanService) -> AppServerEngine | HelmsmanError:
     """Return the engine, or the error that prevents its start."""
     try:
+        # An engine that hangs must not hang the doctor, which is for finding that.
         with anyio.fail_after(_HANDSHAKE_SECONDS):
             engine = await helm.engine(agent="codex")
     except HelmsmanError as error:
@@ -200,6 +207,7 @@ def no_handshake(error: HelmsmanError) -> Check:
 
 def _handshake(binary: CodexBinary, engine: AppServerEngine) -> Check:
     said = engine.version or binary.version
+    # CODEX_CLI_PATH may name a wrapper.
     if said != binary.version:
         detail = f"the app-server says it is {said}, the binary {binary.version}."
         fix = "Check that CODEX_CLI_PATH does not name a wrapper of another Codex."
@@ -228,6 +236,7 @@ async def _account(engine: AppServerEngine) -> Check:
         who = f" as {account.email}" if account.email else ""
         how = _ACCOUNTS.get(account.kind, account.kind)
         return Check("Account", "ok", f"logged in with {how}{who}{plan}")
+    # Another provider needs no login of Codex.
     if account.requires_login:
         return Check("Account", "failed", "not logged in.", "Run `helmsman agents login`.")
     return Check("Account", "ok", "no login needed: Codex is configured for another provider")
@@ -236,6 +245,7 @@ async def _account(engine: AppServerEngine) -> Check:
 async def _usual_model(engine: AppServerEngine) -> str | None:
     """Return the default model, if Codex reports one."""
     try:
+        # The configuration wins over the default of the list.
         if isinstance(model := (await engine.api.config()).values.get("model"), str):
             return model
         return next((model.id for model in await engine.models() if model.is_default), None)
@@ -245,6 +255,7 @@ async def _usual_model(engine: AppServerEngine) -> str | None:
 
 def check_budget(settings: Settings, model: str | None) -> list[Check]:
     """Check that spending can be counted against the configured budgets."""
+    # A budget is read from the user's own file: a repository's file cannot widen it.
     amounts = budget_of(next((file for file in settings.files if file.trusted), None)).amounts()
     if not amounts:
         return []
@@ -277,12 +288,14 @@ async def _mcp_servers(engine: AppServerEngine) -> list[Check]:
 def check_mcp_servers(servers: tuple[McpServer, ...], configured: Mapping[str, Any], codex: str) -> list[Check]:
     """Return one line for all working servers, and one for each failing server. `codex` is the command to type."""
     entries = {server.name: configured.get(server.name) for server in servers}
+    # A server that is switched off is not asked.
     on = [server for server in servers if not _is(entries[server.name], "enabled", False)]
     well = [
         f"{server.name} ({counted(server.tools, 'tool')})" for server in on if server.answers and not server.needs_login
     ]
     checks = [_unwell(server, codex, required=_is(entries[server.name], "required", True)) for server in on]
     if well:
+        # All working servers in one line: what fails is what a reader looks for.
         checks.insert(0, Check("MCP servers", "ok", ", ".join(well)))
     if not on:
         return [Check("MCP servers", "ok", "Codex uses none")]
@@ -297,10 +310,12 @@ def _unwell(server: McpServer, codex: str, *, required: bool) -> Check | None:
     if server.answers:
         return None
     fix = f"See `{codex} mcp get {server.name}` and run its command by hand, or switch it off (`enabled = false`)."
+    # Older versions do not say why a server has no tools.
     if server.answers is None:
         detail = "shows no tools; this Codex does not say whether it has none or does not start."
         return Check(name, "warning", detail, fix)
     detail = f"does not start: {_short(server.error)}." if server.error else "does not start."
+    # Codex refuses to start sessions without a required server.
     if required:
         detail += " It is required, so no session starts either."
     return Check(name, "failed" if required else "warning", detail, fix)
@@ -323,6 +338,7 @@ async def _sandbox(binary: CodexBinary) -> Check:
     sandbox = await check_sandbox(binary)
     if sandbox.works is None:
         fix = sandbox.fix or "Try a command in Codex itself before you rely on it."
+        # Unknown is no failure.
         return Check("Sandbox", "warning", f"{sandbox.detail}.", fix)
     detail = sandbox.detail if sandbox.works else f"{sandbox.detail.rstrip('.')}."
     return Check("Sandbox", "ok" if sandbox.works else "failed", detail, sandbox.fix)
@@ -364,12 +380,14 @@ def check_settings(settings: Settings) -> list[Check]:
     remove = "It does no harm; remove it from the project's file to get rid of this line."
     return [
         Check("Settings", "ok", detail),
+        # Settings of a project that only a user may set are ignored, and that is said.
         *(Check("Settings", "warning", note, remove) for note in settings.ignored),
     ]
 
 
 def check_rules(settings: Settings, directory: Path) -> Check:
     """Check that the rules files are valid."""
+    # Rules are loaded whole: one that cannot be read means that no rule allows anything.
     book = RuleBook(settings.files, settings.state_dir)
     try:
         book.check(directory)
@@ -401,6 +419,7 @@ def check_state(settings: Settings) -> list[Check]:
         path = ensure_state_dir(settings.state_dir)
     except InvalidSetting as error:
         return [Check("State", "failed", error.message)]
+    # The remaining checks need the directory.
     if not os.access(path, os.W_OK | os.X_OK):
         fix = "Fix its permissions, or set HELMSMAN_STATE_DIR to another directory."
         return [Check("State", "failed", f"{path} cannot be written to.", fix)]
@@ -416,10 +435,12 @@ def check_state(settings: Settings) -> list[Check]:
 def check_tasks(settings: Settings) -> Check:
     """Check the registry read-only. Opening a damaged one normally would move it aside."""
     path = settings.state_dir / REGISTRY_NAME
+    # A store on Postgres has no file.
     if settings.store is None:
         if not path.exists():
             return Check("Tasks", "ok", "none yet")
         try:
+            # `mode=ro` does not create the file; the quick check reads it without locking others out.
             with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
                 (said,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         except sqlite3.Error as error:
@@ -446,9 +467,11 @@ def check_schedules(settings: Settings) -> list[Check]:
             due = [one.next_at for one in ScheduleStore(database).read() if one.next_at is not None]
     except RegistryUnavailable:
         return []  # reported by the check of tasks
+    # Without due times there is nothing that could be missed.
     if not due:
         return []
     ahead = f"{len(due)}, the next at {local(min(due))}"
+    # A hub that starts with the machine keeps schedules after a restart.
     if service_of(state_dir).is_installed:
         return [Check("Schedules", "ok", ahead)]
     stays = "Start the hub with the machine: helmsman hub install."
@@ -490,6 +513,7 @@ def check_engines(engines: list[dict[str, Any]]) -> list[Check]:
             agent = " ".join(filter(None, (engine["agent"], engine["version"])))
             well.append(f"{engine['id']} ({agent}, {engine['status']})")
     if well or not checks:
+        # One line for all engines that work.
         checks.insert(0, Check("Engines", "ok", ", ".join(well) or "none running"))
     return checks
 
@@ -510,6 +534,7 @@ def login_shell(env: Mapping[str, str]) -> str | None:
     try:
         shell = pwd.getpwuid(os.getuid()).pw_shell
     except KeyError:
+        # A user without an entry, as in a container with another uid.
         shell = env.get("SHELL", "")
     return shell if os.path.isabs(shell) and os.access(shell, os.X_OK) else None  # noqa: PTH117
 
@@ -537,6 +562,7 @@ def measure_profile(shell: str, env: Mapping[str, str]) -> float | None:
             threading.Thread(target=process.wait, daemon=True).start()
             return None
         taken.append(time.perf_counter() - began)
+        # A slow profile was found; measuring it again costs the user seconds.
         if taken[0] > 1:
             break  # further runs would not make it a fast one
     return min(taken)
@@ -593,6 +619,7 @@ def check_installation() -> list[Check]:
 
 def check_user() -> list[Check]:
     """Warn if agents run as root: sandboxes are weaker for root."""
+    # No user ids on Windows.
     if os.name != "posix" or os.geteuid() != 0:
         return []
     detail = (
@@ -603,6 +630,7 @@ def check_user() -> list[Check]:
 
 def check_git() -> Check:
     try:
+        # git is found on a PATH that sessions cannot write to.
         git = find_program("git")
     except ProgramRefused as error:
         return Check("Git", "failed", error.message)
@@ -619,6 +647,7 @@ def check_git() -> Check:
             errors="replace",
             timeout=_GIT_SECONDS,
             env=environment_for(),
+            # A directory without a repository, whose configuration git would read.
             cwd="/",
             check=False,
         )
@@ -630,12 +659,14 @@ def check_git() -> Check:
 async def check_other_agents(helm: HelmsmanService, settings: Settings) -> list[Check]:
     """Check the version, login and sandbox of each other agent."""
     checks: list[Check] = []
+    # A misspelt default would otherwise appear only at the next start.
     if settings.default_agent not in {agent.name for agent in helm.agents}:
         names = [agent.name for agent in helm.agents]
         meant = nearest(settings.default_agent, names) or DEFAULT_AGENT
         detail = f"default_agent is {settings.default_agent!r:.80}, and there is no such agent."
         checks.append(Check("Agent", "failed", detail, f"Set it to {meant}, or to one of: {', '.join(sorted(names))}."))
     for agent in helm.agents:
+        # Codex has checks of its own above.
         if agent.name == DEFAULT_AGENT:
             continue
         is_default = agent.name == settings.default_agent
@@ -645,6 +676,7 @@ async def check_other_agents(helm: HelmsmanService, settings: Settings) -> list[
             if is_default:
                 checks.append(Check(agent.title, "failed", error.message))
             else:
+                # The first sentence says what is missing, the rest how to get it.
                 what, _, how = error.message.partition(". ")
                 checks.append(Check(agent.title, "absent", f"{what.rstrip('.')}.", how))
             continue

@@ -62,9 +62,11 @@ class Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name, known = click.utils.make_str(args[0]), self.list_commands(ctx)
+        # Completion asks for commands that are not yet typed to the end.
         if name not in known and not name.startswith("-") and not ctx.resilient_parsing:
             from helmsman.base.unknown_names import nearest
 
+            # A beginning counts before likeness: `stat` means `status`, not `start`.
             short = [one for one in known if len(name) >= _BEGINNING and one.startswith(name)]
             meant = nearest(name, short, likeness=0) if short else nearest(name, known)
             ctx.fail(f"No such command '{name}'." + (f" Did you mean '{meant}'?" if meant else ""))
@@ -137,6 +139,7 @@ def cli_group(
         declared = click.group(name, Commands, invoke_without_command=True, modules=modules, **about)
         group = _with_json(declared(list_or_pass_on))
         if itself is not None:
+            # Nouns (`agents config`) show the whole command.
             begin = examples[0].partition(f" {name}")[0]
             about = {"short_help": f"The same as `{begin} {name}`.", "epilog": _epilog((f"{begin} {name} {itself}",))}
             group.add_command(click.Command(itself, callback=run, params=group.params, help=group.help, **about))
@@ -168,6 +171,7 @@ def reports_errors(body: Body) -> Callable[..., int]:
             if kwargs.get("as_json"):
                 from helmsman.cli.output import print_json
 
+                # Programs get errors in the same form as results, on stdout.
                 print_json({"type": "result", "status": "error", "error": error.as_dict(), "exitCode": code})
             else:
                 from helmsman.cli.output import print_error
@@ -193,6 +197,7 @@ def _pass_on(context: click.Context, group: click.Group) -> None:
     called = group.get_command(context, context.invoked_subcommand or "")
     assert called is not None
     taken = [parameter.opts for parameter in called.params]
+    # Only what was typed: a default of the group must not override one of the subcommand.
     given = [
         parameter
         for parameter in group.params
@@ -200,5 +205,6 @@ def _pass_on(context: click.Context, group: click.Group) -> None:
     ]
     for parameter in given:
         if parameter.opts not in taken:
+            # Otherwise the option would have no effect.
             raise click.UsageError(f"{parameter.opts[0]} is for the list. Put it after `helmsman {group.name} list`.")
     context.default_map = {called.name or "": {one.name: context.params[one.name or ""] for one in given}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+# `typing` alone would take longer than all else that the thin client needs.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,6 +55,7 @@ def command_name(arguments: Sequence[str]) -> str:
 
 
 if TYPE_CHECKING:
+    # Words that users of other tools try first.
     from collections.abc import Sequence
 
 ALIASES = {
@@ -94,11 +96,13 @@ def expanded(arguments: Sequence[str]) -> list[str]:
     """Return the arguments with an alias replaced by its command."""
     word, rest = (arguments[0], list(arguments[1:])) if arguments else ("", [])
     if word == _HELP:
+        # `help run` reads as `run --help`.
         return [*expanded(rest), "--help"]
     if word in ALIASES:
         return [*ALIASES[word], *rest]
     if word not in _CONTINUES:
         return list(arguments)
+    # A word with spaces is a prompt, not the name of a session.
     if not rest or rest[0].startswith("-") or any(map(str.isspace, rest[0])):
         return ["run", "--continue", *rest]  # the last session of the directory
     return ["run", "--session", *rest]

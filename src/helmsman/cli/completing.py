@@ -51,7 +51,9 @@ def complete_session(_context: click.Context, _parameter: click.Parameter, typed
         found, _ = page_of_all(host().indexes(settings), limit=_OFFERED, cursor=None)
         running = {task.session_id for task in _tasks(settings, status=RUNNING)}
     except (HelmsmanError, OSError):
+        # A shell has no place for an error.
         return []
+    # Stable: the newest of those that run come first.
     found.sort(key=lambda info: info.session_id not in running)
     return [
         _item(name, info.about)
@@ -81,6 +83,7 @@ def _tasks(settings: Settings, **filters: Any) -> Sequence[Task]:
     from helmsman.tasks.registry import REGISTRY_NAME, Registry
 
     path = settings.state_dir / REGISTRY_NAME
+    # A look must not create the database.
     if settings.store is None and not path.exists():
         return ()
     with closing(Registry(path, address=settings.store)) as registry:
@@ -108,6 +111,7 @@ def complete_schedule(_context: click.Context, _parameter: click.Parameter, type
 
 def complete_session_or_task(context: click.Context, parameter: click.Parameter, typed: str) -> list[CompletionItem]:
     """Complete sessions, and tasks by id. A task's alias does not identify a session."""
+    # Aliases name a task, and these commands take sessions.
     tasks = [item for item in complete_task(context, parameter, typed) if item.value.startswith("T-")]
     return [*complete_session(context, parameter, typed), *tasks]
 
@@ -122,6 +126,7 @@ def completions(app: click.Command, shell: str) -> int:
     if kind is None:
         return ExitCode.FAILED
     words, typed = split_arg_string(environment()["COMP_WORDS"])[1:], environment()["COMP_CWORD"]
+    # fish passes the current word, so it is taken off the words before it.
     if shell == "fish":  # fish passes the current word, other shells pass its index
         begun = split_arg_string(typed)[0] if typed else ""
         before = words[:-1] if begun and words[-1:] == [begun] else words
@@ -130,6 +135,7 @@ def completions(app: click.Command, shell: str) -> int:
         begun, before = "".join(words[at : at + 1]), words[:at]
     completer = kind(app, {}, "helmsman", "")
     items = completer.get_completions(before, begun)
+    # bash inserts what it is given; only in a list it can show more than the name.
     if shell == "bash" and len(items) > 1 and environment().get(_COMP_TYPE) in _LISTS:
         for item in items:  # bash shows no help, but it shows a list as it is and inserts none of it
             item.value = f"{item.value}  {item.help}" if item.help else item.value
@@ -160,5 +166,6 @@ def completion_command(shell: str) -> None:
     assert kind is not None
     script = kind(click.get_current_context().find_root().command, {}, "helmsman", COMPLETION).source()
     if shell == "bash":
+        # The script of click passes no COMP_TYPE, which tells whether bash lists.
         script = script.replace("COMP_CWORD=$COMP_CWORD", f"COMP_CWORD=$COMP_CWORD {_COMP_TYPE}=$COMP_TYPE")
     click.echo(script)

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 def _existing(_ctx: click.Context, _param: click.Parameter, value: str) -> Path:
     """Return the directory relative to the user's current one."""
+    # The command may run inside the hub, whose directory is another.
     if not (place := from_here(value)).is_dir():
         raise click.BadParameter(f"Directory {value!r} does not exist.")
     return place
@@ -67,6 +68,7 @@ def command(directory: Path, as_json: bool) -> None:
     book = _book()
     listed = book.listed(directory)
     switch = book.rules_for(directory).allow_workspace_patches
+    # An invalid rules file is a problem to report; the list shows the rest.
     problem = None
     try:
         book.check(directory)
@@ -81,6 +83,7 @@ def command(directory: Path, as_json: bool) -> None:
     if switch:
         echo("allow_workspace_patches is on: changes inside the writable roots of a workspace-write session.")
     if problem is not None:
+        # A rule that cannot be read may be a denial, so nothing is allowed by rule.
         echo(f"Nothing is allowed by rule now: {visible(problem)}", err=True)
     elif not listed and not switch:
         echo("There are no rules. You are asked every question.", err=True)
@@ -147,11 +150,13 @@ def _add(
     from helmsman.approvals.rule_book import rule_as_toml, rule_of_person
 
     is_allow = effect == "allow"
+    # Options that do not fit the effect would be ignored silently.
     if (is_allow and everywhere) or (not is_allow and (outside or prefix)) or (effect != "deny" and reason is not None):
         raise InvalidInput("--prefix and --outside are to allow, --everywhere is to deny or ask, --reason is to deny.")
     place = None if everywhere else directory.resolve()
     rule = rule_of_person(effect, text, place, prefix=prefix, outside=outside, reason=reason)
     if not as_json:
+        # The exact text that is stored.
         echo(visible(rule_as_toml(rule)), err=True)
     agree("Add this rule?", agreed=agreed, as_json=as_json, otherwise=f"This rule would be added: {rule.describe()}.")
     host().begin_change()
@@ -177,6 +182,7 @@ def _remove(rule_id: str, agreed: bool, directory: Path, as_json: bool) -> None:
     """
     host().begin_change()
     rule = _named(rule_id, directory)
+    # A file of the user has comments and an order that a program should not change.
     if not rule.permanent:
         raise InvalidInput(f"Rule {rule.id} is in a rules file. Remove it there: {_place(rule)}.")
     _agree(rule, "Remove this rule?", agreed=agreed, as_json=as_json)
@@ -187,6 +193,7 @@ def _remove(rule_id: str, agreed: bool, directory: Path, as_json: bool) -> None:
 def _named(rule_id: str, directory: Path) -> ListedRule:
     """Return the rule with this id, or the beginning of it."""
     found = [one for one in _book().listed(directory) if rule_id and one.id.startswith(rule_id)]
+    # An ambiguous prefix must not remove a rule.
     if len(found) != 1:
         problem = "There is no rule" if not found else "There is more than one rule"
         raise InvalidInput(f"{problem} {rule_id}. `helmsman config rules` lists them.")
@@ -216,6 +223,7 @@ def _confirm(rule_id: str, agreed: bool, directory: Path, as_json: bool) -> None
     """
     host().begin_change()
     rule = _named(rule_id, directory)
+    # Only proposals of models need confirmation.
     if rule.rule.proposed_by is None:
         raise InvalidInput(f"There is no proposed rule {rule_id}. `helmsman config rules` lists them.")
     _agree(rule, "Let this rule decide?", agreed=agreed, as_json=as_json)
@@ -244,6 +252,7 @@ def _place(one: ListedRule) -> str:
 
 
 _HOST_COLUMNS: Final = (Column("HOST", "cyan"), Column("ADDRESS"), Column("HELMSMAN THERE", usual=""))
+# A stale lock must not hold a command up for ever.
 _LOCK_SECONDS: Final = 10.0
 
 
@@ -287,6 +296,7 @@ def _add_host(name: str, address: str, program: str, no_check: bool, as_json: bo
         host = checked_host(name, address, program)
     except ValueError as error:
         raise InvalidInput(str(error)) from error
+    # Checked before it is stored, because a typing error would be found only at the first use.
     report = None if no_check else _checked(host)
     if report is not None and not report["ok"]:
         _show_reports([report], as_json=as_json)
@@ -342,6 +352,7 @@ def _change(change: Callable[[dict[str, OtherHost]], object]) -> None:
     path = Path(hosts_file(environment()))
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Several commands may add hosts at a time.
         with file_lock(path.with_name(f".{path.name}.lock"), timeout=_LOCK_SECONDS):
             hosts = _known_hosts()
             change(hosts)
@@ -363,6 +374,7 @@ def _checked(host: OtherHost) -> dict[str, Any]:
     except HelmsmanError as error:
         return about | {"ok": False, "error": error.as_dict()}
     except (LookupError, TypeError, ValueError, AttributeError):
+        # A shell's greeting or another program may answer there.
         why = f"{host.name} gives an answer that cannot be read. Look there: helmsman doctor"
         return about | {"ok": False, "error": HostUnreachable(why).as_dict()}
     notes = []
@@ -373,6 +385,7 @@ def _checked(host: OtherHost) -> dict[str, Any]:
     there = [one for one in agents if one.get("installed")]
     if not there:
         notes.append("No agent is installed there. Install one there, for example: npm install -g @openai/codex")
+    # A login may be in a place that cannot be seen from here, so it is a note.
     unknown = [one["agent"] for one in there if "login" not in one]
     notes += [f"{agent} has no login there, as far as one sees. Log in on that machine." for agent in unknown]
     kept = ("agent", "version", "login")
@@ -384,6 +397,7 @@ async def _look(host: OtherHost) -> tuple[str, list[dict[str, Any]]]:
     """Return the version of Helmsman and the agents on another machine."""
     async with ServiceClient(host=host) as helm:
         agents = await all_agents(helm)
+        # The connection may end during the answer, which then has only a part.
         if helm.is_lost:
             raise HostUnreachable(f"{host.name} has ended the connection. Look at its hub there: helmsman hub log")
         return helm.version_there, agents
@@ -494,11 +508,13 @@ def _add_channel(
     agree(f"Add this to {path}?", agreed=agreed, as_json=as_json, otherwise=f"{path} would be changed. {reader}")
     host().begin_change()
     path.parent.mkdir(parents=True, exist_ok=True)
+    # The file may contain topics and addresses, which are secrets.
     replace_file(path, content, mode=0o600)
     if way == "ntfy" and not as_json:
         where = (server or "https://ntfy.sh").rstrip("/")
         echo(f"Subscribe to it on your phone: {where}/{entry['topic']}", err=True)
     called = str(entry.get("name", way))
+    # A test shows a mistake now, and not when the first question is missed.
     sent = with_helmsman(lambda helm: helm.extras.notices.test(called))
     _print_deliveries(sent, as_json=as_json)
     return ExitCode.OK if all(one.status == "sent" for one in sent) else ExitCode.FAILED
@@ -519,6 +535,7 @@ def _entry(way: str, target: tuple[str, ...], name: str | None, server: str | No
     if server is not None and way != "ntfy":
         raise click.UsageError("--server is for ntfy.")
     if way == "ntfy":
+        # ntfy has no accounts by default: who knows the topic reads it, so the name is random.
         entry["topic"] = target[0] if target else f"helmsman-{secrets.token_urlsafe(12).replace('_', '-')}"
         entry |= {} if server is None else {"server": server}
     elif way == "webhook":
@@ -559,6 +576,7 @@ def _print_deliveries(deliveries: Sequence[Delivery], *, as_json: bool) -> None:
         (
             local(one.created_at),
             one.recipient,
+            # `doubtful`: it may have arrived twice, or not at all.
             f"{one.status}, doubtful" if one.is_doubtful and one.status != "doubtful" else one.status,
             one.notification.kind,
             one_line(one.notification.headline),

@@ -33,6 +33,7 @@ def echo(message: object = "", *, err: bool = False, nl: bool = True, color: boo
     """Print to stdout or stderr of the caller."""
     import click
 
+    # The streams of the caller: a command may run inside the hub for a thin client.
     click.echo(message, file=host().stderr if err else host().stdout, nl=nl, color=color)
 
 
@@ -48,6 +49,7 @@ def result_console() -> Console:
 
 def is_terminal(console: Console) -> bool:
     """Return whether output goes to a terminal with cursor control. `FORCE_COLOR` alone does not count."""
+    # With FORCE_COLOR a log gets colours, but no cursor movements.
     return console.file.isatty() and not console.is_dumb_terminal
 
 
@@ -59,6 +61,7 @@ def at_work(what: str, *, as_json: bool) -> AbstractContextManager[object]:
 
 def settings_of_command(flags: Mapping[str, object] | None = None, directory: Path | None = None) -> Settings:
     """Load the settings for `directory` with command-line `flags`, and configure logging."""
+    # On another machine its own configuration applies, not that of a local directory.
     settings = load_settings(flags, cwd=None if host().is_elsewhere else directory)
     configure_logs(settings)
     return settings
@@ -66,6 +69,7 @@ def settings_of_command(flags: Mapping[str, object] | None = None, directory: Pa
 
 def configure_logs(settings: Settings) -> None:
     """Send redacted logs to stderr. Commands report their own failures, so only errors are logged by default."""
+    # Logs at the usual level would appear between the lines of a transcript.
     log_to_stderr(COMMAND_LOG, settings.log_level if logs_wanted(settings) else "error")
 
 
@@ -73,6 +77,7 @@ def log_to_stderr(form: str, level: str) -> None:
     """Log to stderr in this format, from this level up."""
     handler = in_form(logging.StreamHandler(sys.stderr), form)
     handler.setLevel(level.upper())  # other handlers may need lower levels
+    # The root's level limits all handlers, so it is set as well.
     logging.basicConfig(level=level.upper(), handlers=[handler])
 
 
@@ -103,9 +108,11 @@ def _console(*, stderr: bool) -> Console:
 
     variables, size = environment(), host().size
     if size is not None:
+        # The thin client's terminal, not the hub's.
         variables = {"COLUMNS": str(size[0]), "LINES": str(size[1]), **variables}
     file = host().stderr if stderr else host().stdout
     console = Console(file=file, stderr=stderr, highlight=False, markup=False, emoji=False, _environ=variables)
+    # A log has no width; a fixed one makes output the same everywhere.
     if not is_terminal(console) and "COLUMNS" not in environment():
         console.width = _LOG_WIDTH
     return console

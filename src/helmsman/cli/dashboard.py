@@ -69,15 +69,18 @@ def code_of_server(base: str, token: str) -> str:
     parts = urlsplit(base)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise InvalidInput(f"{base!r} is not the address of a server. Give one such as http://127.0.0.1:8765.")
+    # A fresh nonce, so that an old proof cannot be replayed.
     nonce = new_nonce()
     try:
         answer, where = _post(base, PROOF_PATH, nonce=nonce)
         challenge, proof = str(answer["challenge"]), str(answer["proof"])
+        # Compared in constant time (`is_proof`). A stranger on this port learns nothing.
         if not is_proof(proof, server_proof(token, nonce, challenge, where)):
             raise InvalidInput(
                 f"The server at {base} is not your Helmsman, or not directly reached: its proof is wrong. Nothing secret "
                 "was sent. Use the address that `helmsman serve --transport http` printed, with the same HELMSMAN_STATE_DIR."
             )
+        # Proves this side, in turn, without sending the token.
         proof = client_proof(token, nonce, challenge, where)
         answer, _ = _post(base, CODE_PATH, nonce=nonce, challenge=challenge, proof=proof)
         return str(answer["code"])
@@ -95,10 +98,13 @@ def _post(base: str, path: str, **fields: str) -> tuple[dict[str, Any], str]:
     connection = kind(parts.hostname or "", parts.port, timeout=_SECONDS)
     try:
         connection.connect()
+        # The address that was really reached: a proof for another one is worth nothing.
         host, port = connection.sock.getpeername()[:2]
+        # The header marks a request of Helmsman's own pages, which a form of another site cannot send.
         headers = {"Content-Type": "application/json", PAGE_HEADER: "1"}
         connection.request("POST", parts.path.rstrip("/") + path, json.dumps(fields), headers)
         response = connection.getresponse()
+        # Bounded: any program may listen there.
         content = response.read(_ANSWER_BYTES)
         if response.status != http.client.OK:
             raise ValueError(f"HTTP {response.status}")
@@ -147,6 +153,7 @@ def open_in_background(
 
 def _open(page: str, code: str, state_dir: Path, is_waiting: Callable[[], bool]) -> None:
     if not reads_files():
+        # Without the file: the user types the code.
         _show_page(page)
         return
     file = write_redirect(page, code, state_dir)
@@ -162,6 +169,7 @@ def _open(page: str, code: str, state_dir: Path, is_waiting: Callable[[], bool])
 def _show_page(address: str) -> None:
     """Open an address with Python's `webbrowser`, using a PATH that sessions cannot write to."""
     with suppress(OSError, subprocess.TimeoutExpired):
+        # In an isolated process: `webbrowser` prints and may block.
         subprocess.run(
             [sys.executable, "-I", "-m", "webbrowser", address],
             stdin=subprocess.DEVNULL,
@@ -183,16 +191,20 @@ def write_redirect(page: str, code: str, state_dir: Path) -> Path:
 
     folder = ensure_state_dir(state_dir)
     for old in folder.glob(f"{_PREFIX}*{_SUFFIX}"):
+        # Files of another run may still be waiting for their browser.
         if old.lstat().st_mtime < time.time() - CODE_SECONDS:
             old.unlink(missing_ok=True)
     file = folder / f"{_PREFIX}{secrets.token_hex(16)}{_SUFFIX}"
+    # Exclusive and 0600 from the beginning: another user must not read it, or plant one.
     with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as opened:
+        # In the fragment, which browsers do not send to servers or log.
         opened.write(_REDIRECT.format(address=html.escape(f"{page}{FRAGMENT}{code}")))
     return file
 
 
 def is_desktop() -> bool:
     """Return whether the user has a local terminal and a graphical display."""
+    # Over SSH, DISPLAY would open a browser on the wrong screen, if any.
     if not (sys.stdin.isatty() and sys.stderr.isatty()) or os.environ.get("SSH_CONNECTION"):
         return False
     has_screen = bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
@@ -208,6 +220,7 @@ def reads_files() -> bool:
     try:
         asking = find_program("xdg-settings")
         if asking is None:
+            # Unknown: the usual browser can read it, and otherwise the printed code helps.
             return True
         told = subprocess.run(
             [asking, "get", "default-web-browser"],
@@ -257,25 +270,31 @@ def command(
     """
     settings = settings_of_command()
     if server is not None:
+        # The address of the MCP endpoint is what users have at hand.
         _show_server(server.rstrip("/").removesuffix(MCP_PATH), settings, open_it=not no_open, qr=qr, as_json=as_json)
         return ExitCode.OK
     context = click.get_current_context()
+    # Only what was typed changes a running dashboard.
     is_given = any(
         context.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in ("port", "tailscale", *listening)
     )
     with ExitStack() as opened:
         listener = None
+        # Two commands at a time would start two servers.
         with changing(settings.state_dir):
             known = known_dashboard(settings.state_dir)
             options = _options(known, port, is_given=is_given, tailscale=tailscale, **listening)
             if known is None or not known.is_running() or not _is_same(options, known.options):
                 stop(settings.state_dir)
+                # Looked up only when it is needed, because it asks Tailscale.
                 if options.tailnet == _ANY_TAILNET:
                     options = replace(options, tailnet=Tailnet.found().name)
+                # Listening here, before the old one's port could go to another program.
                 listener = opened.enter_context(listener_of(options, may_move=port is None))
                 known = start(settings, options, listener)
             if known is not None and known.options.tailnet is not None:
                 _wait_for_tailnet(known.options.tailnet, settings.state_dir)
+        # Without a hub, the command itself serves until Ctrl-C.
         if known is None:
             assert listener is not None
             return _serve_here(settings, options, listener, open_it=not no_open, qr=qr, as_json=as_json)
@@ -303,6 +322,7 @@ def _options(
     allow_plain_http: bool,
 ) -> DashboardOptions:
     """Return the options of the command line; without any, those with which the dashboard was turned on."""
+    # A plain `helmsman dashboard` must not change what an earlier one chose.
     if known is not None and not is_given:
         return known.options
     if port is None:
@@ -311,6 +331,7 @@ def _options(
         interface=interface,
         port=port,
         names=allow_names,
+        # Absolute, because the background process has another directory.
         tls_certificate=None if tls_cert is None else str(from_here(tls_cert).absolute()),
         tls_key=None if tls_key is None else str(from_here(tls_key).absolute()),
         allow_plain_http=allow_plain_http,
@@ -321,6 +342,7 @@ def _options(
 def _is_same(wanted: DashboardOptions, known: DashboardOptions) -> bool:
     """Return whether the dashboard that runs is as wanted: port 0 is any port."""
     is_any = wanted.tailnet == _ANY_TAILNET and known.tailnet is not None
+    # Any name of this tailnet is as good as the one in use.
     tailnet = known.tailnet if is_any else wanted.tailnet
     return replace(wanted, port=wanted.port or known.port, tailnet=tailnet) == known
 
@@ -329,6 +351,7 @@ def _wait_for_tailnet(name: str, state_dir: Path) -> None:
     try:
         Tailnet.known(name).wait_until_serving(state_dir)
     except BaseException:
+        # Cleaned up also after Ctrl-C: what cannot be reached must not stay on.
         stop(state_dir)
         forget(state_dir)
         raise
@@ -404,6 +427,7 @@ def _device(named: str, devices: Sequence[Device]) -> Device:
     Raises:
         InvalidInput: There is none, or there are several.
     """
+    # An exact id goes before parts of names.
     found = [one for one in devices if one.id == named] or [
         one for one in devices if named in one.id or named.lower() in one.name.lower()
     ]
@@ -447,6 +471,7 @@ def _show_server(base: str, settings: Settings, *, open_it: bool, qr: bool, as_j
     opened = open_in_background(f"{base}/", code, settings.state_dir) if open_it else None
     if opened is not None:
         click.echo("Opening the browser …", err=True)
+        # The file with the code has to stay until the browser has read it.
         opened.join()
 
 

@@ -66,11 +66,13 @@ class DashboardOptions(Value, frozen=True, kw_only=True):
         options = HttpOptions(
             host=self.interface,
             port=self.port,
+            # Tailscale forwards with its own name, which the server must accept.
             other_names=frozenset((*self.names, *filter(None, (self.tailnet,)))),
             tls_certificate=None if self.tls_certificate is None else Path(self.tls_certificate),
             tls_key=None if self.tls_key is None else Path(self.tls_key),
             allow_plain_http=self.allow_plain_http,
         )
+        # Tailscale terminates TLS itself and forwards to loopback.
         if self.tailnet is not None and (options.host not in ("127.0.0.1", "localhost") or options.scheme != "http"):
             raise InvalidInput("--tailscale goes with neither --listen nor --tls-cert: Tailscale has its own.")
         options.check()
@@ -86,6 +88,7 @@ class StoredDashboard(Value, frozen=True, kw_only=True):
     started: str
 
     def is_running(self) -> bool:
+        # With the start time, because a pid may be used again.
         return Process(self.pid, self.started).is_alive()
 
     @property
@@ -105,6 +108,7 @@ def known_dashboard(state_dir: Path) -> StoredDashboard | None:
 @contextmanager
 def changing(state_dir: Path) -> Iterator[None]:
     """Keep other commands from turning the dashboard on or off during the block."""
+    # Longer than a start, so that a second command waits for the first.
     with file_lock(ensure_state_dir(state_dir) / f"{_FILE}.lock", timeout=2 * _START_SECONDS):
         yield
 
@@ -117,6 +121,7 @@ def listener_of(options: DashboardOptions, *, may_move: bool) -> socket.socket:
     except InvalidSetting:
         if not may_move:
             raise
+    # The usual port is taken by another program, or another user's dashboard.
     return listen(replace(http, port=0))
 
 
@@ -126,21 +131,26 @@ def start(settings: Settings, options: DashboardOptions, listener: socket.socket
     Raises:
         HelmsmanError: The hub cannot serve it.
     """
+    # Without a hub there is nothing that could serve in the background.
     if not settings.detach or os.name != "posix":
         return None
     state_dir = ensure_state_dir(settings.state_dir)
+    # The port that was really bound.
     options = replace(options, port=listener.getsockname()[1])
     number = listener.fileno()
     with (state_dir / LOG).open("ab") as to_log:
         starting = subprocess.Popen(
+            # Isolated, so that modules in the current directory are not imported.
             [sys.executable, *isolation(), "-m", __spec__.name, str(number), json.dumps(pack(options))],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=to_log,
+            # The socket is inherited: the port is never free between the two processes.
             pass_fds=[number],
             start_new_session=True,
         )
     with starting:
+        # Until the process has reported or ended.
         said = starting.communicate()[0]
     told: dict[str, Any] = json.loads(said or b"{}")
     if "problem" in told:
@@ -160,6 +170,7 @@ def stop(state_dir: Path) -> bool:
     if known is None or not known.is_running():
         return False
     deadline = time.monotonic() + _END_SECONDS
+    # It may already have ended.
     with suppress(ProcessLookupError):
         os.kill(known.pid, signal.SIGTERM)
     while known.is_running():
@@ -180,6 +191,7 @@ def resume(settings: Settings) -> None:
     if known is None or known.is_running():
         return
     try:
+        # At the same address, or the bookmarks and the phone would not find it.
         with changing(settings.state_dir), listener_of(known.options, may_move=False) as listener:
             start(settings, known.options, listener)
     except (HelmsmanError, OSError) as error:
@@ -209,9 +221,11 @@ def _hold(settings: Settings, options: DashboardOptions, listener: socket.socket
     known = StoredDashboard(options=options, page=page, pid=me.pid, started=me.started)
 
     def announce() -> None:
+        # Written only when it is served, so that a failed start leaves nothing.
         replace_file(settings.state_dir / _FILE, json.dumps(pack(known)))
         _report(isServed=True)
 
+    # Tailscale forwards as long as this process runs.
     tailnet = None if options.tailnet is None else Tailnet.known(options.tailnet)
     serving = nullcontext() if tailnet is None else tailnet.serving(options.port, settings.state_dir)
     try:
@@ -232,10 +246,12 @@ _reports = [True]
 
 def _report(**said: object) -> None:
     """Tell the command that started this process, once."""
+    # The command reads until the end of the pipe.
     while _reports:
         _reports.pop()
         with suppress(OSError):  # it was interrupted
             os.write(1, json.dumps(said).encode())
+        # Closed, so that the command stops reading; later prints go nowhere.
         nothing = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nothing, 1)
         os.close(nothing)

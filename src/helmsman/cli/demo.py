@@ -49,6 +49,7 @@ echo "$passed/3 checks passed"
 """,
 }
 _GREETING: Final = 'echo "Hello, ${1:-world}!"\n'
+# Agents that the test kit can give a scripted model.
 _AGENTS: Final = (DEFAULT_AGENT, "claude", "gemini", "opencode", "qwen", "copilot")
 _PUBLISH: Final = 'mkdir -p "$HOME/published" && cp greet.sh "$HOME/published/"'
 _REASON: Final = "Publishing writes outside the repository, which the sandbox does not allow."
@@ -67,6 +68,7 @@ def command(auto: bool, agent: str, as_json: bool) -> int:
     """
     import anyio
 
+    # Codex may still write when the demo ends; what is left is removed by the system.
     with tempfile.TemporaryDirectory(prefix="helmsman-demo-", ignore_cleanup_errors=True) as name:
         # Resolve the path, as Codex does: a temporary directory may be behind a symbolic link.
         return anyio.run(_demo, agent, Path(name).resolve(), auto, as_json)
@@ -83,6 +85,7 @@ async def _demo(agent: str, scratch: Path, auto: bool, as_json: bool) -> int:
     repository, temporary = _make_repository(scratch / "greeting"), scratch / "tmp"
     temporary.mkdir()
     env = {**home.env, "TMPDIR": str(temporary)}  # Codex's sandbox leaves files there
+    # `detach=False`: nothing is left running after the demo.
     settings = replace(settings_of_command(), state_dir=scratch / "state", detach=False)
     is_codex = agent == DEFAULT_AGENT
     prepared = await (_with_codex(settings, home, env) if is_codex else _with_other(agent, settings, home, env))
@@ -93,10 +96,12 @@ async def _demo(agent: str, scratch: Path, auto: bool, as_json: bool) -> int:
         _introduce(console, prepared)
     async with ScriptedModel() as model, background_tasks() as tasks:
         env |= prepared.use_model(model)
+        # Words appear one by one for a person. A program gets them as fast as it reads.
         paced = is_terminal(console) and not as_json
         gates = _write_script(model, repository, home.home, paced=paced, is_missing=not is_codex)
         tasks.start_soon(_open_one_by_one, gates)
         async with Helmsman(settings, env=env, inside=not is_codex) as helm:
+            # One attempt: a script plays once.
             step = partial(run_step, _PROMPT, cwd=repository, attempts=1, helm=helm, **options)
             outcome = await follow(step, _display(settings, auto=auto, as_json=as_json))
         if not as_json:
@@ -133,6 +138,7 @@ async def _with_codex(settings: Settings, home: CodexHome, env: Mapping[str, str
 
     options = {"sandbox": "workspace-write", "approval_policy": "on-request"}
     remark = ""
+    # Without a working sandbox the demo still runs, and says so.
     if (await check_sandbox(binary, env)).works is False:
         options = {"sandbox": "danger-full-access", "approval_policy": "untrusted"}
         remark = (
@@ -148,6 +154,7 @@ async def _with_other(agent: str, settings: Settings, home: CodexHome, env: Mapp
     from helmsman.testing.agents import agent_environment
 
     own = [file for file in settings.files if file.trusted and "agents" in file.content]
+    # Own agents are defined in the user's file; nothing else of it applies.
     files = tuple(replace(file, content={"agents": file.content["agents"]}) for file in own)
     settings = replace(settings, claude_home=home.home / ".claude", files=files)
     async with HelmsmanService(settings, env=env) as service:
@@ -155,6 +162,7 @@ async def _with_other(agent: str, settings: Settings, home: CodexHome, env: Mapp
         found = service.agents[agent]
         installed = await found.installed(settings, env)
     version = f" {installed.version}" if installed and installed.version else ""
+    # No sandbox, so each step is asked about.
     options = {"agent": agent, "sandbox": "workspace-write", "unenforced": True}
     remark = "No sandbox is put around it here, so it asks before each step."
     return _Prepared(
@@ -170,6 +178,7 @@ def _display(settings: Settings, *, auto: bool, as_json: bool) -> Display:
     from helmsman.cli.displays import approve, new_display
     from helmsman.terminal import has_terminal
 
+    # Without a terminal nobody could answer, and the demo would wait.
     answer = approve if auto or not has_terminal() else None
     why = ", because of --auto" if auto else ": no terminal here"
     remark = "" if answer is None else f"answered by the demo itself{why}"
@@ -219,6 +228,7 @@ def _write_script(
         [say(*speak(fault), phase="commentary"), change],
         run("sh check.sh"),
         run(_PUBLISH, escalate=_REASON),
+        # The last message depends on the user's decisions, so it is made when it is asked for.
         lambda _: say(*speak(_final_message(cause, greeting, home / "published" / "greet.sh")), phase="final_answer"),
     )
     return gates
@@ -249,6 +259,7 @@ async def _open_one_by_one(gates: list[Gate]) -> None:
     passed = 0
     while True:
         if passed == len(gates):
+            # The list grows when the model reaches the next message.
             await anyio.sleep(_WORD_SECONDS)
             continue
         await gates[passed].reached()

@@ -67,11 +67,13 @@ def running_lines(console: Console, session: Session) -> list[Text]:
         if isinstance(item, events.CommandExecution) and item.status == "in_progress" and not item.announced
     ]
     shown = commands[-_COMMANDS:]
+    # The screen is shared by all running commands.
     most = max(1, min(_TAIL_LINES, console.height // _SHARE) // max(1, len(shown)))
     lines: list[Text] = []
     for item in shown:
         script = Text(one_line(shell_script(item.command)), "bold")
         lines.append(crop(console, Text.assemble(("$ ", "bold cyan"), script), indent=0))
+        # Only the end, because the output may be megabytes.
         tail = plain_output(item.output[-_LOOKED_AT:]).rstrip()
         lines += [crop(console, Text(line, "dim")) for line in tail.split("\n")[-most:] if tail]
     return lines
@@ -161,6 +163,7 @@ async def refuse(_session: Session, question: Question, /) -> Sequence[str] | No
 
 async def approve(_session: Session, question: Question, /) -> Sequence[str] | None:
     """Approve approvals and leave other questions open, for the demo."""
+    # A question for words or with several parts needs a person.
     options = question.prompts[0].options if len(question.prompts) == 1 else ()
     return next(([option] for option in (APPROVE, ACCEPT) if option in options), None)
 
@@ -204,6 +207,7 @@ class HumanDisplay(Display):
         lasting: bool = True,
         prices: Prices | None = None,
     ) -> None:
+        # Without a terminal a question would hang, so it is refused, and the remark says what to do instead.
         if answer is None and not has_terminal():
             answer, remark = refuse, "there is no terminal to ask on; helmsman run --detach lets questions wait"
         self.on_question = answer or self._ask
@@ -211,6 +215,7 @@ class HumanDisplay(Display):
         self._lasting = lasting
         self._prices = prices
         on_terminal = is_terminal(self._console)
+        # Stdout elsewhere gets the result alone; on the same terminal it was already shown.
         self._result_apart = not (on_terminal and sys.stdout.isatty())
         self._session: Session | None = None
         self._transcript = TranscriptPrinter(
@@ -225,7 +230,9 @@ class HumanDisplay(Display):
         self._status = StatusLine(self._console)
         self._screen = Screen(self._console, self._changing if live and on_terminal else None)
         self._line = InputLine(history, self._screen.refresh, self._screen.step_aside) if live and on_terminal else None
+        # One event for each question: set when the question was shown.
         self._shown: dict[str, anyio.Event] = {}
+        # The line and questions share the keyboard.
         self._asking = anyio.Lock()
         self._turn_ended = self._is_idle = False
 
@@ -235,6 +242,7 @@ class HumanDisplay(Display):
         return self
 
     @contextmanager
+    # Between turns nothing changes, so nothing is drawn below.
     def waiting(self) -> Iterator[None]:
         self._is_idle = True
         try:
@@ -244,6 +252,7 @@ class HumanDisplay(Display):
             self._is_idle = False
 
     async def _ask(self, session: Session, question: Question, /) -> Reply:
+        # Bounded: a question must appear even if an event is missing.
         with anyio.move_on_after(_IN_STEP_SECONDS):  # show events that precede the question first
             await self._shown.setdefault(question.id, anyio.Event()).wait()
         return await _unless_gone(self._ask_now(session, question))
@@ -259,6 +268,7 @@ class HumanDisplay(Display):
         return answered
 
     def on_event(self, session: Session, event: Event) -> None:
+        # Only a session in the hub can be left running.
         can_leave = session.goes_on_alone and session.state.is_running
         if self._session is None and can_leave and self.line is None and is_terminal(self._console):
             self._screen.print([Text("Ctrl-C stops it, Ctrl-\\ leaves it running.", "dim")])
@@ -279,6 +289,7 @@ class HumanDisplay(Display):
             if isinstance(item, UserMessage) and item.status == "failed":
                 was_read = event.outcome == "completed"  # not all agents tell
                 self._screen.print(self._message(item.text, "" if was_read else "  not read: the turn ended first"))
+                # Typed text must not get lost.
                 if not was_read and self.line is not None:
                     self.line.put(item.text)
 
@@ -294,6 +305,7 @@ class HumanDisplay(Display):
     def _changing(self) -> list[Text]:
         if self._is_idle:
             return []
+        # A long message has its end on screen.
         unfinished = self._transcript.unfinished[-_UNFINISHED_LINES:]
         running = [] if self._session is None else running_lines(self._console, self._session)
         return [*unfinished, *running, *self._waiting_messages(), self._status.text(self._session)]
@@ -334,6 +346,7 @@ class HumanDisplay(Display):
         keys_free = nullcontext() if self._line is None else self._line.suspended()
         async with keys_free, self._asking:
             with self._screen.paused():
+                # In a thread: the pager waits for keys while the session continues.
                 await anyio.to_thread.run_sync(page_diff, patch, self._console)
 
     def interrupting(self) -> None:
@@ -380,6 +393,7 @@ class HumanDisplay(Display):
         if session is None:  # nothing was shown above, so no separator is needed
             text = Text(f"Error: {visible(error.message)}", "red")
             return fold(self._console, text, indent=0) if is_terminal(self._console) else [text]
+        # A result that begins with FAILED is the message and the error at once.
         said = error.message == session.result
         message = "The agent says that it failed." if said else visible(error.message)
         return [Text(), *fold(self._console, Text(message, "red"), lead=Text("✗ ", "red"))]
@@ -387,6 +401,7 @@ class HumanDisplay(Display):
     def _closing(self, session: Session, error: HelmsmanError | None) -> list[Text]:
         parts = [Text(self._spent(session), "dim")]
         later = None if error is None else error.details.get("goes_on")
+        # Without an id, because the next message can be typed here.
         stays = self.line is not None and (self.stays or self.line.was_used)
         if later is not None:
             parts.append(Text.assemble(("resume now with ", "dim"), f"helmsman tasks resume {later}"))
@@ -400,7 +415,9 @@ class HumanDisplay(Display):
         state = session.state
         turn = state.turn_usage + state.sub_agents_usage
         shown = tokens(turn) + self._cost([ModelUsage(session.model, turn)])
+        # A single turn is the session's whole cost.
         if state.turn_count < 2 or not sum(turn.counts):
+            # The agent may report usage for the session only.
             return shown if sum(turn.counts) else tokens(session.usage)
         whole = session.usage
         cost = self._cost(state.usage_by_model)
@@ -408,6 +425,7 @@ class HumanDisplay(Display):
 
     def _cost(self, parts: Sequence[ModelUsage]) -> str:
         cost = None if self._prices is None else self._prices.cost_of(parts)
+        # Small amounts would be shown as $0.00.
         return "" if cost is None else f", ${cost:.2f}" if cost >= 0.01 else f", ${cost:.4f}"
 
 
@@ -415,6 +433,7 @@ class JsonDisplay(Display):
     """Print one JSON object per line: each event, then the result."""
 
     def __init__(self, *, answer: QuestionHandler | None = None) -> None:
+        # A program on a terminal can still ask its user.
         self.on_question = answer or (_ask_on_terminal if has_terminal() else refuse)
 
     def on_event(self, session: Session, event: Event) -> None:
@@ -437,6 +456,7 @@ class JsonDisplay(Display):
         }
         if outcome.goes_on:
             shown["status"] = "active"
+        # Ended by the user, not by an error.
         if outcome.exit_code in (ExitCode.INTERRUPTED, ExitCode.TERMINATED):
             shown["status"] = "interrupted"
         print_json(present(shown))

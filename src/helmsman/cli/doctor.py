@@ -40,6 +40,7 @@ def command(verbose: bool, releases: bool, as_json: bool) -> int:
 
     from helmsman.cli.checks import check_release, examine
 
+    # Trying out agents takes seconds.
     with at_work("Trying out Codex and the other agents", as_json=as_json):
         report = anyio.run(examine, settings_of_command())
         if releases:
@@ -66,8 +67,10 @@ def _print(console: Console, report: Report, *, verbose: bool) -> None:
     """Print the checks, those that failed last."""
     width = max(len(check.name) for check in report.checks)
     failed = [check for check in report.checks if check.status == "failed"]
+    # Failures stand last, because a terminal shows the end of the output.
     for check in sorted(report.checks, key=lambda check: check.status == "warning"):
         if check.status != "failed":
+            # A passed check needs one line; its details are for `--verbose`.
             console.print(*_lines(console, check, width, whole=verbose or check.status == "warning"), sep="\n")
     if verbose and report.capabilities is not None:
         for able, title in ((True, "This Codex can"), (False, "It cannot")):
@@ -106,6 +109,7 @@ def _lines(console: Console, check: Check, width: int, *, whole: bool) -> list[T
     text = Text(visible(check.detail), "" if check.status == "ok" else style)
     if check.fix and whole:
         text.append(f" {check.fix}")
+    # A log has no width, and must not be cut.
     if whole or not is_terminal(console):
         return fold(console, text, lead=lead)
     line = lead.append_text(Text(one_line(check.detail), "" if check.status == "ok" else style))

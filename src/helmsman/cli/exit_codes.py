@@ -25,6 +25,7 @@ class ExitCode(IntEnum):
 
     text: str
 
+    # An int with a text: help and documentation read the same table.
     def __new__(cls, value: int, text: str) -> ExitCode:
         code = int.__new__(cls, value)
         code._value_ = value
@@ -56,6 +57,7 @@ _NOT_BEGUN: Final = (errors.EngineStartFailed, errors.EngineLost, errors.EngineP
 def exit_code_of(error: errors.HelmsmanError) -> ExitCode:
     """Return the exit code for an error."""
     cause = error.details.get("cause_code")
+    # With a session the work had begun.
     if error.details.get("session_id") is None and any(cause == kind.code for kind in _NOT_BEGUN):
         return ExitCode.NO_CODEX
     return next((code for code, kinds in _ERRORS.items() if isinstance(error, kinds)), ExitCode.FAILED)
@@ -74,12 +76,14 @@ _FLAGS: Final = {
 
 def in_words_of_shell(error: errors.HelmsmanError) -> errors.HelmsmanError:
     """Return the error with tool parameters replaced by the names of command-line options."""
+    # Errors speak of parameters of tools; a user of the shell sees options.
     message = error.message
     for name, flag in _FLAGS.items():
         message = message.replace(name, flag)
     named = error if message == error.message else type(error)(message, **error.details)
     context = click.get_current_context(silent=True)
     params = () if context is None else context.command.params
+    # The longest spelling is the one that explains itself.
     return named.renamed(
         {one.name: max(one.opts, key=len) for one in params if isinstance(one, click.Option) and one.name}
     )
