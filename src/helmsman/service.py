@@ -118,6 +118,7 @@ class HelmsmanService(Steering):
         """Tasks of this service, of other processes on this machine, and in the cloud."""
         if self._fleet is not None:
             return cast("Tasks", self._fleet.part("tasks"))
+        # Loaded on first use, because a member of a fleet needs none of it.
         from helmsman.capabilities.all_tasks import Tasks
 
         return Tasks(self, env=self._env)
@@ -127,6 +128,7 @@ class HelmsmanService(Steering):
         """Capabilities of agents beyond starting and messages."""
         if self._fleet is not None:
             return cast("Extras", self._fleet.part("extras"))
+        # Loaded on first use, as above.
         from helmsman.capabilities.extras import Extras
 
         return Extras(self, self.tasks)
@@ -134,6 +136,7 @@ class HelmsmanService(Steering):
     @cached_property
     def hosts(self) -> HostPool[ServiceClient]:
         """User's other machines, each with an open client."""
+        # Loaded on first use: few users have other machines.
         from helmsman.hub.host_pool import HostPool
 
         links = HostPool(self.environment, client_of_host, is_bounded=bool(self.allowed_roots))
@@ -176,6 +179,7 @@ class HelmsmanService(Steering):
         parts: tuple[Holder, ...] = extras.budgets.defer_turn, extras.worktree_setup.defer_turn
         if (gate := self.task_writer.gate(task_id)) is not None:
             at_gate = partial(extras.outcomes.defer_turn, gate)
+            # A turn that only asks reaches no agent, so no budget and no set-up concerns it.
             parts = (at_gate,) if gate.only_asks else (*parts, at_gate)
         return await self._held_by(parts, session, task_id, go_on)
 
@@ -217,6 +221,7 @@ class HelmsmanService(Steering):
         if session.own_question is not None:
             return isinstance(event, EngineGone)  # another engine can continue
         known = session.state.turn_id
+        # The late end of an earlier turn does not end this one.
         if isinstance(event, EngineGone) or (known and event.turn_id not in (None, known)):
             return False
         extras = self.extras

@@ -60,8 +60,10 @@ class Given(Value, frozen=True):
 def whole_number(least: int, most: int) -> Callable[[Given], int]:
     def parse(given: Given) -> int:
         value = given.value
+        # `int` alone would also take signs, underscores and digits of other scripts.
         if isinstance(value, str) and value.strip().isascii() and value.strip().isdigit() and len(value) < 20:
             value = int(value)
+        # True is an int to Python.
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
             raise given.refuse(f"a whole number from {least} to {most}")
         return value
@@ -337,6 +339,7 @@ def load_settings(
     ignored: list[str] = []
     own_budget = budget_of(user)
     values |= {name: _own_switch(name, user) for name in _OWN_SWITCHES}
+    # From the outermost file to the nearest, because each may narrow those before.
     for project in reversed(projects):
         for value in _from_file(project, home):
             ignored += _narrow(values, value)
@@ -482,6 +485,7 @@ def _project_files(cwd: Path, home: Path, user: ConfigFile | None) -> list[Confi
     return [
         ConfigFile(path, read_toml(path), trusted=False)
         for path in paths
+        # The user's own file may lie in a directory around the project.
         if exists(path) and (user is None or not path.samefile(user.path))
     ]
 
@@ -500,6 +504,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         if not path.is_file():
             raise InvalidSetting(f"{path} is not a file. Remove it, or put your settings there.")
         with path.open("rb") as file:
+            # One byte more than allowed shows that the file is too large.
             data = file.read(_CONFIG_LIMIT + 1)
         if len(data) > _CONFIG_LIMIT:
             raise InvalidSetting(f"{path} is larger than {_CONFIG_LIMIT} bytes. Remove unneeded content.")

@@ -268,6 +268,7 @@ async def _follow(
         raise
     finally:
         if session.state.is_running and not goes_on:
+            # Also for a cancelled caller, whose cancellation would otherwise stop this, too.
             with anyio.CancelScope(shield=True):
                 await _interrupt(session)
 

@@ -43,6 +43,7 @@ class Channels:
                 read += chunk
                 while len(read) >= FRAME.size:
                     number, length = FRAME.unpack_from(read)
+                    # A stream that speaks no frames would be read as a huge length.
                     if length > FRAME_BYTES:
                         raise EngineProtocolError("it sent an invalid frame")
                     if len(read) < FRAME.size + length:

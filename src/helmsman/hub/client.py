@@ -187,6 +187,7 @@ class HubClient:
         """Return an open conversation; None if the service must run inside this process."""
         while True:
             try:
+                # A cancelled program must not wait for the thread, which may be connecting for long.
                 found = await anyio.to_thread.run_sync(self._connector.connection, abandon_on_cancel=True)
             except NoHub as error:
                 log.info("the service runs in this process: %s", error)
@@ -367,6 +368,7 @@ class HubClient:
                 epoch = self._epoch
                 if suspect.is_guilty:
                     raise OutcomeUnknown(GAVE_UP)
+                # A call that several hubs died with waits first: a hub that dies without it clears it.
                 if suspect.hold_back() and await self._dies_within(peer, suspect.hold):
                     continue
                 asked = self._asked
@@ -454,12 +456,14 @@ class HubClient:
         except EngineProtocolError as error:
             raise self._nonsense() from error
         except anyio.get_cancelled_exc_class():
+            # The hub would otherwise finish a call that the program no longer waits for.
             if peer.closed is None:
                 await peer.cancel(number)
             raise
         try:
             failed = unpack_error(result["error"]) if "error" in result else None
             value = None if failed else self._unpacked(result.get("value"), type_of(verb, RESULT))
+        # From another machine, anything may be invalid. From our own hub, it is a bug to be seen as such.
         except Exception as error:
             if isinstance(self._connector, HubConnector):
                 raise

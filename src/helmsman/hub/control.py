@@ -101,6 +101,7 @@ def events(
         _send(connection, method, path, content, descriptors)
         lines = _lines(connection)
         status = next(lines, b"").split()
+        # Up to the empty line that ends the head of the response.
         head = {line.partition(b":")[0].lower(): line for line in iter(partial(next, lines, b""), b"")}
         if status[1:2] != [b"200"]:
             if status[1:2] and b"content-length" in head:

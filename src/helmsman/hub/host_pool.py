@@ -76,6 +76,7 @@ class HostPool(Generic[LinkedT]):
             )
         if name not in self.known():
             raise self._unknown(name)
+        # A lost client never reconnects, so make another one.
         if (known := self._open.get(name)) is not None and known.is_lost:
             self._opened.forget(name)
             del self._open[name]

@@ -103,6 +103,7 @@ class HttpConnection:
             raise EngineProtocolError(f"it named what no request can hold: {error}") from error
         data = self._state.send(h11.Data(data=body)) if body else b""
         await self._stream.send((request or b"") + (data or b"") + (self._state.send(h11.EndOfMessage()) or b""))
+        # Informational responses (1xx) may come first.
         while not isinstance(event := await self._next(), h11.Response):
             pass
         return event.status_code

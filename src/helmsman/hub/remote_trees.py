@@ -158,6 +158,7 @@ class RemoteTrees:
                 except WorkspaceIncomplete:  # it has not what we thought, or cannot fetch it
                     packed = await anyio.to_thread.run_sync(packer.pack)
                     placed = await self._send(*packed)
+            # A cancelled call must not leave the packed tree on this disk.
             except BaseException:
                 with anyio.CancelScope(shield=True):
                     await anyio.to_thread.run_sync(packer.forget)
@@ -225,6 +226,7 @@ class RemoteTrees:
         await anyio.to_thread.run_sync(forget_remote_tree, remote)
 
     async def _write(self, remote: RemoteTree) -> None:
+        # Without its record, a tree that was sent could never be fetched.
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(write_remote_tree, remote)
 

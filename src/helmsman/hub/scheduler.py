@@ -69,6 +69,7 @@ class Scheduler:
 
     async def _follow_clock(self) -> None:
         while True:
+            # Taken before the schedules are read, so that no commit in between is missed.
             committed = self._database.next_commit()
             seconds = _LOOK_SECONDS
             try:

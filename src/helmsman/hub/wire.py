@@ -57,6 +57,7 @@ def type_of(verb: str, name: str) -> Any:
     for module in set(_MODULE.findall(declared)):
         importlib.import_module(module)
 
+    # `get_annotations` evaluates texts only as annotations of something.
     def typed() -> None: ...
 
     typed.__annotations__ = {name: declared}
@@ -97,6 +98,7 @@ def pack_value(
                 return os.fspath(part)
             case Mapping():
                 return dict(part)
+            # A subclass of str, which msgspec does not encode.
             case str():
                 return str(part)
             case Sequence():

@@ -137,6 +137,7 @@ class QuestionBroker:
     def _decided(
         self, session: Session, asked: QuestionAsked, timeout: float
     ) -> Callable[[], Coroutine[Any, Any, None]]:
+        # Before the rules, because none of them may allow a write outside the roots.
         beyond = beyond_roots(asked.question, self._allowed_roots, session.state.directory)
         if beyond is not None:
             # A write outside the allowed roots is denied without asking, and Codex receives the reason.
@@ -150,6 +151,7 @@ class QuestionBroker:
             by = AnsweredBy("rule", ruling.rule.describe() if ruling.rule is not None else ruling.reason)
             return partial(self._answer_unasked, session, asked, choices, answer, by, ruling.reason)
         now = datetime.now(UTC)
+        # A question that its agent asks again, after a hub has died, keeps its deadline.
         asked_ago = max(0.0, (now - session.state.asked_at.get(question.id, now)).total_seconds())
         deadline = Deadline(TimeLeft.new(timeout, time.monotonic(), asked_ago))
         session.set_deadline(question.id, deadline)
@@ -471,6 +473,7 @@ def _workspace(session: Session) -> Workspace:
     directory = session.state.directory
     return Workspace(
         directory=Path(directory) if directory is not None else None,
+        # A sandbox that nothing enforces restricts no writes.
         writes=None if session.state.enforced is False else WRITES.get(session.state.sandbox or ""),
         writable_roots=session.options.writable_roots,
     )

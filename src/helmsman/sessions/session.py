@@ -553,6 +553,7 @@ class Session:
         for event in events:
             if isinstance(event, TurnRequested):
                 self._turn_cursor = self.feed.cursor
+                # The monotonic clock of another process means nothing here, so count back from now.
                 ago = 0.0 if event.at is None else (datetime.now(UTC) - event.at).total_seconds()
                 self._turn_began_at = time.monotonic() - max(0.0, ago)
                 self._replayed.clear()

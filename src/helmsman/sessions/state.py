@@ -668,6 +668,7 @@ class SessionState(msgspec.Struct):
         self._given.clear()
         self._items.clear()
         self._written.clear()
+        # Before the sums of the last turn are reset, because it includes them.
         self._used_before = self.usage_by_model
         self.turn_usage = self.sub_agents_usage = Usage()
         self._turn_base = None

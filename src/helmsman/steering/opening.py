@@ -61,6 +61,7 @@ SessionOpener = Callable[["Engine"], Awaitable[Fresh]]
 
 def needed_for(options: SessionOptions, turn: TurnInput | None, allowed_roots: Sequence[Path]) -> Iterator[Capability]:
     """Yield the capabilities that an engine needs for a turn with these options."""
+    # Only a sandbox keeps a session inside the allowed roots.
     if allowed_roots or (options.writes in ("nothing", "workspace") and not options.unenforced):
         yield Capability.SANDBOX
     if options.asks not in (None, "never"):
@@ -134,6 +135,7 @@ def start_session(
         look = partial(environment_of, tree, settings, trusts_repository=options.trust_repository)
         try:
             inside = replace(options, cwd=tree.directory, environment=await anyio.to_thread.run_sync(look))
+            # The further worktrees lie outside the first one, where the sandbox lets nothing be written.
             if tree.others and options.writes != "nothing":
                 further = tuple(one.directory for one in tree.others)
                 inside = replace(inside, writable_roots=(*options.writable_roots, *further))

@@ -156,6 +156,7 @@ class Recovery:
         await anyio.to_thread.run_sync(self._finish_file_operations)
         while (unfinished := await self._unfinished()) is None:  # noqa: ASYNC110 - no event tells of it
             await anyio.sleep(_RETRY_SECONDS)
+        # The registry lists the newest first, and work resumes in the order in which it was requested.
         left = [
             task
             for task in reversed(unfinished)
@@ -338,6 +339,7 @@ class TurnRecovery:
             status="pending",
             spec=task.spec,
             engine=None,
+            # A session that was opened for this turn alone has none yet, so another one is opened.
             session_id=None if task.opened_session else task.session_id,
             input_position=None,
             asked_at=None,

@@ -353,6 +353,7 @@ def changed(task: Task, changes: TaskChanges, now: datetime, retention: timedelt
     elif status != task.status:
         new = {"note": None, "error": None, "spec": None, **new}  # these belong to the status before
         if status not in RUNNING:
+            # An expiry in the past would delete the result right away.
             is_set = task.expires_at is not None and task.expires_at > now
             new = {"expires_at": task.expires_at if is_set else now + retention, **new, **_NOT_WAITING}
         if status in ENDED:

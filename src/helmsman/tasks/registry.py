@@ -399,6 +399,7 @@ class Registry:
         """
         waiting = [task for task in self.running() if task.limit_reached_at is not None]
         limited: dict[tuple[str, ...], Task] = {}
+        # In order of time, so that the newest task of each account stays.
         for task in sorted(waiting, key=lambda one: one.limit_reached_at or one.updated_at):
             limited[task.account] = task
         if not limited:

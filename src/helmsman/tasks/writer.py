@@ -271,6 +271,7 @@ class TaskWriter:
             self.update(draft.id, {}, urgent=False)
             return draft.id, None
         try:
+            # Until the task is new, or taken over, or its session is known.
             while True:
                 task, fresh = await self.registry(lambda registry: registry.add(draft))
                 if fresh:
@@ -534,6 +535,7 @@ class TaskWriter:
 
     def log_event(self, session: Session, event: Event) -> None:
         """Append what happened in a session to its log, with the next write."""
+        # Never stored: the end of the item has the whole text.
         if not isinstance(event, ItemDelta):
             self._batch.events.setdefault(session.id, []).append(NewEvent.of(event, session.feed.cursor))
             self._wake.set()
