@@ -258,6 +258,8 @@ async def _follow(
                         on_event(session, event)
                     if shows_life(event):
                         limit, silence = limits.inactivity, "nothing more"
+                        # While a question waits for the program's handler, the model cannot act, so the clock stands
+                        # still.
                         waits_for_us = bool(session.state.questions)
                         scope.deadline = math.inf if waits_for_us else anyio.current_time() + limit
         if scope.cancelled_caught:
@@ -268,7 +270,7 @@ async def _follow(
         raise
     finally:
         if session.state.is_running and not goes_on:
-            # Also for a cancelled caller, whose cancellation would otherwise stop this, too.
+            # Also for a cancelled caller: the cancellation would otherwise stop this, too.
             with anyio.CancelScope(shield=True):
                 await _interrupt(session)
 

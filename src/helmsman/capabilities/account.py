@@ -27,6 +27,7 @@ Outlook = Literal["likely", "uncertain", "unlikely", "no", "unknown"]
 
 _NOBODY: Final = Account(kind=None, email=None, plan=None, requires_login=False)
 
+# Rules of thumb: nothing says in advance how much a task needs.
 _PLENTY_PERCENT: Final = 40
 _LITTLE_PERCENT: Final = 10
 
@@ -89,6 +90,7 @@ class AccountFacts:
         Return the reason if it failed. `on_begun` gets the instructions for the user.
         """
         engine = await self._helm.engine(Capability.LOGIN, agent=agent)
+        # Before the wait, because the user has to act on the instructions first.
         login = await engine.start_login(with_code=with_code)
         on_begun(login)
         return await engine.login_ended(login)

@@ -286,7 +286,7 @@ class LocalTasks:
         commands = sum(isinstance(item, CommandExecution) and _is_running(item) for item in session.items)
         await self._helm.interrupt(session.id)
         task = await self.now(task)
-        # The turn may have ended by itself just before the interrupt.
+        # The turn may have ended just before the interrupt.
         if task.status != "canceled":
             return task, _NOT_RUNNING
         if reason:

@@ -362,7 +362,7 @@ class Budgets:
         if not states or session.turn_count != turn or not _runs_freely(session):
             return
         log.info("session %s is stopped: %s", session.id, "; ".join(state.in_words() for state in states))
-        # Marked at once, so that no other check stops the same turn.
+        # Marked immediately, so that no other check stops the same turn.
         session.pause(is_pausing=True)
         await self._pause(session, states)
 

@@ -135,6 +135,7 @@ def _look(root: Path | None, state_dir: Path) -> _Local:
             return _Local(root=root)
         with found.viewed() as git:
             return _ask(git, root)
+    # The guide is still useful without these facts, so no error of git ends it.
     except HelmsmanError:
         return _Local(root=root)
 
@@ -207,6 +208,7 @@ def _workflows(place: Path) -> dict[str, bool]:
         files = sorted(file for file in folder.iterdir() if file.suffix in (".yml", ".yaml"))
     except OSError:
         return {}
+    # A search for the word is enough for a hint, so the file is not parsed.
     return {f".github/workflows/{file.name}": "pull_request" in _content(file) for file in files}
 
 

@@ -59,6 +59,7 @@ class HeldTurn:
             # An interrupt has ended the turn already.
             if self._scope.cancelled_caught or not session.state.is_running:
                 return
+            # The work itself has ended the turn, for example because a question had no answer.
             if ended is not None:
                 session.apply(ended)
                 self.helm.make_room()

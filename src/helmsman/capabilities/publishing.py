@@ -139,6 +139,7 @@ class Publishing:
         tree = session.worktree
         _require_one_repository(tree)
         if tree is not None and not applied:
+            # Commands that still run could change files during the commit.
             await self._changes.stop_work(session_id)
             commit = partial(tree_changes.commit_worktree, tree, message, digest=digest)
             return await anyio.to_thread.run_sync(commit)
@@ -206,6 +207,7 @@ class Publishing:
         if repository is None:
             raise InvalidInput(f"{target.url} is at no forge that is known here. The branch is pushed.")
         issue = session.state.publication.issue
+        # The text may name the issue already.
         body = text if issue is None or issue in text else f"{text}\n\nFor {issue}"
         opened = await anyio.to_thread.run_sync(
             partial(

@@ -112,6 +112,7 @@ def _finding(given: Mapping[str, Any]) -> Finding:
     return Finding(
         title=_text(given.get("title")) or "(without a title)",
         body=_text(given.get("body")),
+        # True is an int to Python.
         priority=priority if type(priority) is int and 0 <= priority <= 3 else None,
         confidence=fraction(given.get("confidence")),
         file=_text(given.get("file")) or None,
@@ -127,6 +128,7 @@ def _line(value: object) -> int | None:
 
 def _object_in(said: str) -> Mapping[str, Any] | None:
     """Return the single JSON object of an answer, bare or as the only fenced block."""
+    # Some agents fence the object although they were asked not to.
     fenced = _FENCED.findall(said)
     for text in (said, *(fenced if len(fenced) == 1 else ())):
         if (found := json_object(text)) is not None:
@@ -335,7 +337,7 @@ class Reviews:
         reviewed = None if task is None else unpack_if_valid(task.reviewed, Reviewed)
         if report is None or task is None or reviewed is None:
             return None if report is None else VerifiedReview(**_fields(report))
-        # Looked at once, when the review has ended: later changes are not the reviewer's.
+        # Looked at only once, when the review has ended: later changes are not the reviewer's.
         kept = task.untouched
         if kept is None and reviewed.before is not None:
             kept = (await untouched(Path(reviewed.root), self._helm.settings.state_dir, reviewed.before)).ok

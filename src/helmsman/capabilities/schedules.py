@@ -209,7 +209,7 @@ class Schedules:
     async def remove(self, schedule_id: str) -> Schedule:
         """Remove it. Runs that have started continue, and stay in the list of tasks."""
         schedule = await self.get(schedule_id)
-        # A model may take back what is only proposed.
+        # A model may take back a schedule that is only proposed.
         if schedule.proposed_by is None:
             _require_person(schedule, "remove")
         await self._store.remove(schedule.id)

@@ -131,6 +131,7 @@ class TranscriptSearch:
             if agent not in (None, info.agent) or (info.archived and not include_archived):
                 return False
             where = place(info.directory)
+            # With the slash, because `/work/app` does not contain `/work/application`.
             is_there = inside is None or (where is not None and f"{where}/".startswith(f"{inside}/"))
             return is_there and (not roots or (where is not None and is_inside(where, roots)))
 

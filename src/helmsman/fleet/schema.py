@@ -83,6 +83,7 @@ _FIRST: Final[tuple[LiteralString, ...]] = (
     )
     """,
     "create index tasks_by_alias on helmsman.queue (alias)",
+    # Whatever statements workers run, a session has at most one turn at work.
     "create unique index one_turn_at_a_time on helmsman.queue (lane) where status = 'working'",
     "create index tasks_by_lane on helmsman.queue (lane, number)",
     "create index tasks_in_queue on helmsman.queue (priority, number) where status = 'pending'",

@@ -109,6 +109,7 @@ class HubConversation:
                         self.last_word = data.encode()
                         break
                     self._handle(name, _object(data), handle)
+        # The hub is gone, as at the end of its stream.
         except OSError:
             pass
         except EngineProtocolError as error:
@@ -136,6 +137,7 @@ class HubConversation:
         self.close()
         waiters, self._waiters = self._waiters, {}
         for waiter in waiters.values():
+            # The callers find the reason in `closed`.
             waiter.done.set()
 
     def close(self) -> None:

@@ -145,6 +145,7 @@ class Hub:
         self._connected += 1
         try:
             with closing(connection):
+                # The client gets the reason in its own protocol, so the connection is not closed here.
                 refused = why_not_served(connected, self._supervisors())
                 if refused is not None:
                     log.warning("a process was refused: %s", refused)
@@ -205,6 +206,7 @@ class Hub:
 
     async def _check_itself(self) -> None:
         while True:
+            # Taken before the counts are looked at: a client that leaves now must be noticed.
             self._left = anyio.Event()
             idle = time.monotonic() - self._used_at
             if self._connected or self.work() or self.notices() or self.next_at() is not None:

@@ -138,6 +138,7 @@ class ServiceClient:
         life, self._life = self._life, None
         if life is not None:
             self._leaving.set()
+            # Closing has to finish, even if the caller is cancelled.
             await asyncio.shield(life)
 
     async def _live(self, opened: asyncio.Future[None]) -> None:

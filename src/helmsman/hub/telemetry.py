@@ -226,6 +226,7 @@ class Telemetry:
     def _end(self, session: Session, turn: _Turn, failure: str | None) -> None:
         if self._with_content:
             self._add_words(session, "gen_ai.output.messages", "assistant", session.result)
+        # Agents close no items when a turn is interrupted.
         for span in (*turn.tools.values(), *(span for span, _ in turn.questions.values())):
             span.end()
         about, now, before = _about(session), session.usage, turn.before

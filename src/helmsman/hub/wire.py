@@ -54,6 +54,7 @@ def type_of(verb: str, name: str) -> Any:
     declared = VERB_TYPES[verb].get(name)
     if declared is None:
         return None
+    # Only the modules of this type, because all of them together take long to import.
     for module in set(_MODULE.findall(declared)):
         importlib.import_module(module)
 
@@ -72,6 +73,7 @@ def callbacks_of(verb: str) -> Sequence[tuple[Any, ...]]:
     return [found for name in named if (found := function_types(type_of(verb, name))) is not None]
 
 
+# `Callable` may be one part of a union with None.
 def function_types(kind: Any) -> tuple[Any, ...] | None:
     """Return the types of the arguments of a function of the program; None if this is no type of a function."""
     callables = [part for part in (kind, *get_args(kind)) if get_origin(part) is Callable]

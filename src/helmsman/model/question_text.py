@@ -53,7 +53,7 @@ def _words(granted: Any) -> Iterator[str]:
         yield _raw(granted)
         return
     for key, value in granted.items():
-        # A permission with an unknown detail is shown raw: that detail may widen what is granted.
+        # A permission with an unknown detail is shown raw: that detail may widen the grant.
         match key, value:
             case _, None:
                 pass

@@ -142,6 +142,7 @@ def parse(request: str, hints: Hints = NO_HINTS, called: Sequence[str] = ()) -> 
         if action == "run" and found.action != "run":
             found = Intent(action="run", mode=where_to_run(request))
         elif action != "run":
+            # The hint says what to do. The words may still say for which task.
             answer = (found.answer or PlainAnswer("text", request.strip())) if action == "respond" else None
             reference = found.reference or _reference_of_ids(task_ids(request))
             found = replace(found, action=action, reference=reference, answer=answer)
@@ -468,6 +469,7 @@ def _reference(words: Words) -> Reference | None:
         return _reference_of_ids(list(dict.fromkeys(words.ids)))
     if words.slugs:
         slug = words.slugs[0]
+        # A misspelt id is still meant as an id, not as a name.
         like_an_id = slug.startswith("t-") and any(char.isdigit() for char in slug)
         return Reference("id", slug) if like_an_id else Reference("alias", slug, sure=False)
     if words.numbers:

@@ -265,6 +265,7 @@ def route(
             if intent.may_answer and (asking := _asking(tasks)):
                 why = "A question is open, and the request may be an answer to it."
                 return _ask(replace(planned, action="choose"), asking, why)
+            # Work that names a task may be meant for it.
             if intent.reference is None and (named := _mentioned(intent, tasks)):
                 return _ask(replace(planned, action="choose"), named, "The request names a task.")
             if intent.mentions and is_task_id(intent.mentions[0]) and len(planned.instruction.split()) <= _FEW_WORDS:

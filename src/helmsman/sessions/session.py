@@ -143,6 +143,7 @@ class Session:
         self._away: frozenset[str] = frozenset()
         """Waiting messages that no client of this hub can run; set in copies of a session."""
         self._begun = anyio.Event()
+        # Set while no turn is beginning.
         self._begun.set()
         self.catching_up: Final = anyio.Lock()
         """Held while its state is compared with the store."""
@@ -524,6 +525,7 @@ class Session:
         if isinstance(event, SettingsApplied) and self._listeners is not None and event.session_id != self.id:
             event = event.changed(session_id=self.id)  # an id never changes once a listener knows it
         if isinstance(event, TurnRequested):
+            # A new turn repeats nothing of the one before.
             self._replayed.clear()
             self._may_repeat.clear()
             self._turn_cursor = self.feed.cursor

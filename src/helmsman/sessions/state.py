@@ -418,6 +418,7 @@ class SessionState(msgspec.Struct):
     @property
     def about(self) -> str | None:
         """Subject of the session: its name, or the last message of a person."""
+        # Without the summary that a handover appends to the prompt.
         return message_part(self.name or self.prompt)
 
     @property
@@ -532,6 +533,7 @@ class SessionState(msgspec.Struct):
                     self.note = event.message
             case SettingsApplied() if event.agent_id is None:
                 self.session_id = event.session_id  # some agents name a session only once it has a prompt
+                # Agents report only some of these values. The others stay.
                 self.model = event.model or self.model
                 self.approval_policy = event.approval_policy or self.approval_policy
                 self.sandbox = event.sandbox or self.sandbox
@@ -582,6 +584,7 @@ class SessionState(msgspec.Struct):
                 self._link(fact.task_id)
             case MessageQueued():
                 self._link(fact.task_id)
+                # A message that is queued again takes its new place.
                 waiting = tuple(one for one in self.queue if one.task_id != fact.task_id)
                 queued = (QueuedMessage(fact.task_id, fact.text, fact.not_before),)
                 self.queue = (*queued, *waiting) if fact.first else (*waiting, *queued)
@@ -726,6 +729,7 @@ class SessionState(msgspec.Struct):
 
     def _final_message(self) -> str | None:
         messages = [item for item in self._items.values() if isinstance(item, AgentMessage)]
+        # Codex marks its final answer. Other agents do not.
         final = [message for message in messages if message.phase == "final_answer"] or messages
         return final[-1].text if final else None
 
@@ -746,6 +750,7 @@ class SessionState(msgspec.Struct):
         elif not self.is_running:
             return  # nothing begins in a turn that is over
         self._items[item.id] = item
+        # Progress shows that a retry, or a wait for the network, is over.
         self.note = None
 
     def _write(self, event: ItemDelta) -> None:

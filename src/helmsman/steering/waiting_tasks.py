@@ -149,12 +149,14 @@ class WaitingTasks:
         run, is_away = partial(self._run_message, waiting), partial(self._is_away, waiting)
         session.attach_queued(task.id, QueuedTurn(replace(spec, limits=waiting.policy.limits), run, is_away))
         queued = MessageQueued(session_id=session.id, task_id=task.id, text=spec.turn.text, not_before=task.resumes_at)
+        # The log may have put it into the queue already.
         if all(one.task_id != task.id for one in session.queue):
             session.apply(queued)
         if task.waiting_for is not None:
             self._writer.spent_before(task.id, task.usage)
             helm.run_later(session, task.id)
         self._writer.hold_to_cost(task.id, task.max_cost_usd)
+        # No event may have told the registry of its work yet.
         self._shared.session_registry.at_work[session.id] = session
         if self._is_away(waiting) and task.waiting_for is None:
             self._writer.update(task.id, {"note": WAITING})
@@ -209,6 +211,7 @@ class WaitingTasks:
                 self._writer.update(task_id, {"note": WAITING})
         for task_id, waiting in list(self._starts.items()):
             if not self._is_away(waiting):
+                # Removed first, so that the next call does not start it again.
                 self._shared.tasks.start_soon(self._start, self._starts.pop(task_id))
             elif waiting.task.note is None:
                 self._wait_again(waiting, WAITING)

@@ -205,6 +205,7 @@ async def choose(helm: Steering, wanted: Wanted, used_up: Sequence[BudgetState] 
     passed_over: list[str] = []
     before_first = 0
     for name, because in {one.agent: one.why for one in ranked}.items():
+        # An agent that is missing, too old, or lacks a capability is passed over with its reason.
         try:
             agent = helm.agents[name]
             installed = await helm.installed(name)
@@ -218,6 +219,7 @@ async def choose(helm: Steering, wanted: Wanted, used_up: Sequence[BudgetState] 
             passed_over.append(f"{name}: its usage limit is reached{until}")
             continue
         version = f", {agent.title} {installed.version}" if installed is not None else ""
+        # The agents that were passed over after the first able one would not have been used.
         before_first = before_first if chosen else len(passed_over)
         chosen.append(Chosen(name, f"{because}{version}{when}"))
     if not chosen or (wanted.agents and passed_over):

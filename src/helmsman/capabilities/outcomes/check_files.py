@@ -212,7 +212,7 @@ def _kind(change: ChangedFiles, path: str, status: str) -> tuple[OwnKind, str] |
             return "how", "it is a link that leads out of the repository"
         if any(own_kind(one) is not None for one in (leads, f"{leads}/x")) or own_kind(f"{path}/x") is not None:
             return "how", f"it is a link to {leads}"
-    # Only what is new at a path can be loaded in place of something else.
+    # Only a new file can be loaded in place of something else.
     if status in ("A", "T"):
         if shadows(path, change.before.keys(), change.modules):
             return "how", "Python could load it in place of an installed module"

@@ -226,6 +226,7 @@ class CheckRunner:
 _READ_BYTES: Final = 512 * 1024
 _MAKEFILES: Final = ("GNUmakefile", "makefile", "Makefile")
 _MAKE_TARGET: Final = re.compile(r"^(test|tests|check)[ \t]*:(?![=:])", re.MULTILINE)
+# `npm init` writes a test script with these words, and it always fails.
 _PLACEHOLDER: Final = "no test specified"
 _LOCK_FILES: Final = (
     ("pnpm-lock.yaml", "pnpm test"),
@@ -256,6 +257,7 @@ def _make(directory: Path) -> Iterator[FoundCheck]:
         found = _MAKE_TARGET.search(text)
         if found is not None:
             yield FoundCheck(f"make {found[1]}", f"{name} has a target {found[1]}.")
+        # make would use this file, whether it has such a target or not.
         return
 
 
@@ -287,6 +289,7 @@ def _node(directory: Path) -> Iterator[FoundCheck]:
     script = scripts.get("test") if isinstance(scripts, dict) else None
     if not isinstance(script, str) or not script.strip() or _PLACEHOLDER in script:
         return
+    # The lock file shows which package manager the project uses.
     lock, command = next(
         ((lock, command) for lock, command in _LOCK_FILES if (directory / lock).is_file()), ("", "npm test")
     )

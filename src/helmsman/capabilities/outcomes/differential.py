@@ -174,7 +174,7 @@ def affected_functions(path: str, before: bytes, after: bytes) -> list[Function]
             constants=tuple(constants),
             why=_why_not(part.node, new.get(name)),
         )
-        # Only what was there before: a new function has nothing to be compared with.
+        # Only functions that existed before: a new one has nothing to be compared with.
         for name, part in old.items()
         if part.node is not None and _is_public(name) and (name in changed or part.uses & reached)
     ]

@@ -286,6 +286,7 @@ class Experiment:
             tree = await _blocking(lambda back=back: room.mixed(room.now, back))  # type: ignore[misc]
             result = await self._at(tree, command)
             found = await self._find_held(files, command, result.reads)
+            # A file that this run reveals may name others, which the next run reveals.
             fresh = {one.path: one for one in found if one.path not in held}
             held |= fresh
             if not fresh or rounds == _ROUNDS:
@@ -425,6 +426,7 @@ class Experiment:
     ) -> CheckResult:
         room, runner = self._room, self._runner
         await runner.allow(allowed_as or command)  # before anything runs
+        # The room is new, or a run has changed an installed file.
         if not await _blocking(lambda: room.put(tree)):
             await _blocking(room.begin)
             installed = await runner.install(room.path)
@@ -548,6 +550,7 @@ class _Proof:
         self._checks, self._command = checks, command
         self.narrow = narrow
         self._tests, self._names = tests, names
+        # A runner prints such a name only with its placeholders replaced.
         self._missing = {name for name in names if not _PLACEHOLDER.search(name)} if _are_counted(tests) else set()
         self._needs_one = not self._missing
         self._killers: dict[str, str] = {}
@@ -665,6 +668,7 @@ async def trial(runner: CheckRunner) -> AsyncIterator[Experiment]:
     Raises:
         WorktreeError: The worktree is gone, or the room cannot be created.
     """
+    # Entered and left on threads, because it runs git and copies files.
     opening = open_room(runner.worktree)
     room = await _blocking(opening.__enter__)
     try:

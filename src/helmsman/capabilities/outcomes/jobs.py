@@ -139,6 +139,7 @@ class Outcomes:
     async def _resume(self, task: Task) -> None:
         if not await self._helm.task_writer.take_job(task):
             return
+        # A later version may have written another form of the request.
         wanted = unpack_if_valid(task.spec, Wanted)
         if wanted is None:
             error = HelmsmanError("This version cannot read a record of an earlier one. Ask again.")

@@ -81,6 +81,7 @@ def lines_by_file(diff: str) -> dict[str, frozenset[str]]:
 
 def is_quoted(finding: JudgeFinding, lines: Mapping[str, frozenset[str]]) -> bool:
     """Return whether a finding quotes whole lines that the diff shows for its file."""
+    # Agents copy the path from the diff, where git puts `a/` or `b/` before it.
     shown = lines.get(finding.file.strip().removeprefix("a/").removeprefix("b/").removeprefix("./"))
     quoted_lines = [line.strip() for line in finding.quote.splitlines() if line.strip()]
     return (
@@ -101,6 +102,7 @@ def read_judgement(said: str, diff: str) -> dict[str, Any]:
         report = read_report(said, JudgeReport)
     except ReportUnreadable as error:
         return _unusable(error.message)
+    # An answer that skips a question must not count as “no objection”.
     if report.answers.keys() != QUESTIONS.keys():
         return _unusable(f"It has to answer {', '.join(QUESTIONS)}, each with true or false.")
     lines = lines_by_file(diff)
@@ -157,6 +159,7 @@ class Judging:
             diff = await self._diff(session_id, seen)
             work.report_progress(f"{judge.agent} judges the change ({name}).")
             made = await self._ask(name, judge.agent, diff, seen)
+        # A judgement that fails is reported as such, and never counts as one without objections.
         except HelmsmanError as error:
             return told | {"state": "failed", "says": f"{judge.agent} could not judge it: {error.message.rstrip('.')}."}
         told |= {key: made.seen[key] for key in ("state", "findings", "rejected")} | {"sessionId": made.session_id}
@@ -215,6 +218,7 @@ class Judging:
         async def read(turn: DoneTurn) -> dict[str, Any]:
             return read_judgement(turn.said, diff)
 
+        # A judge may correct an answer that cannot be used, once.
         await work.until_verified(f"{name} judgement", made, read, _again, most=1)
         return made
 
@@ -235,6 +239,7 @@ class Judging:
         other = next((agent for agent in able if agent != author), None)
         if other is not None:
             return Judge(other, f"another agent than {author}")
+        # No person looks at such a change before it counts, so its author's agent is a better judge than none.
         if wanted.apply == "verified" or wanted.kind == "loop":
             return Judge(author, "another session, as no other agent is available")
         return Judge(

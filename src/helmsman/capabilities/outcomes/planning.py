@@ -64,6 +64,7 @@ async def plan(work: Work) -> Found:
         check, folder = found["command"], found["folder"]
     except InvalidInput:
         check, folder = None, ""  # then every step needs a check
+    # At the end, this shows whether an agent has changed files against the rule.
     before = await work.once("snapshot", partial(anyio.to_thread.run_sync, look, root, work.helm.settings.state_dir))
     return await _Planning(work, root, check, folder, before).run()
 
@@ -204,6 +205,7 @@ class _Planning:
         )
         details = {"plan": _in_words(_plan_of(best)), "directory": str(self._root)}
         answer = await work.ask(session_id, own_question(session_id, None, prompt, details))
+        # Without an answer, nothing is carried out.
         if answer is None:
             return [STOP, ""]
         if answer.value == REVISE and not answer.reason:

@@ -103,7 +103,7 @@ class Recorder:
             self._keep_constructor(frame)
         one = self._target(code, frame)
         if one is None:
-            # The profiler runs for each call of the whole test run, so pass quickly what is no target.
+            # The profiler runs for each call of the whole test run, so code that is no target must cost little.
             if not is_constructor:
                 self._passed.add(code)
             return
@@ -501,7 +501,7 @@ def begun(one: dict[str, typing.Any]) -> tuple[list[dict[str, str]], str | None]
         seen = target.make(call)
         is_quick = time.process_time() - used < _QUICK_SECONDS and time.monotonic() - began < _CALL_SECONDS / 2
         if seen[0] == "value" and is_quick:
-            # An address, or a result that differs at once, cannot be compared between processes.
+            # An address, or a result that differs on the second call, cannot be compared between processes.
             if " at 0x" in seen[1] + seen[2] or target.make(call) != seen:
                 is_new_each_time = True
             else:

@@ -116,6 +116,7 @@ class Wanted(Value, frozen=True, kw_only=True):
                 parameter="apply",
             )
         fields = {name: getattr(loop, name) for name in ("check", "agents", "apply", "budget_usd", "seconds")}
+        # A value of the step itself comes later, so it counts.
         steps = [{"attempts": loop.attempts, **one.to_json()} for one in loop.steps]
         return cls(
             kind="loop",

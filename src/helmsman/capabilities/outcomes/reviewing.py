@@ -94,7 +94,7 @@ class _Reviewing:
         reviewed = Reviewed(root=str(self._root), shown=ShownDiff.of_text(self._root, self._diff), before=before)
         chosen, wanted = work.chosen, work.wanted
         count = len(chosen) if len(wanted.agents) > 1 else min(wanted.candidates, len(chosen))
-        # Each requested agent reviews by itself. Otherwise the agents left over are spread, as substitutes
+        # Each requested agent is one reviewer. Otherwise the agents left over are spread, as substitutes
         # that begin if a reviewer cannot.
         orders = [chosen[place : place + 1] if wanted.agents else chosen[place::count] for place in range(count)]
         made = await work.side_by_side("review", orders, self._review, self._read, lambda _evidence: _UNREADABLE)

@@ -99,6 +99,7 @@ async def apply_change(
     if wanted == "never":
         return AppliedDiff("not_asked" if is_verified else "nothing")
     diff: DiffData = seen["diff"]
+    # A judge that was to be asked and gave no usable answer leaves the decision to a person.
     judge_failed = (seen.get("judgement") or {}).get("state") == "failed"
     if wanted == "ask" or not is_verified or seen.get("edited") or judge_failed:
 
@@ -151,6 +152,7 @@ async def _question(work: Work, session_id: str, seen: Mapping[str, Any], table:
     session = await work.helm.session(session_id)
     tree = session.worktree
     change = (await work.changes.diff(session_id)).diff
+    # The question must not show another change than the one that was checked.
     if change.digest != seen["diff"]["digest"]:
         return "The worktree was changed after the check ran. Nothing was applied; ask again."
     where = work.wanted.directory if tree is None else str(tree.repository)
@@ -234,6 +236,7 @@ class ChangeJob(ABC):
         self.work = work
         self.check = check
         self.wanted = work.wanted
+        # Candidates begin together, and only one of them may run the check before the change.
         self._at_gate = anyio.Lock()
 
     @classmethod
@@ -279,6 +282,7 @@ class ChangeJob(ABC):
         if len(verified) > 1 and self.is_cross_examined:
             matrix = await work.once("cross-examination", partial(self._cross_examine, verified))
         winner, compared = (
+            # Ranked by the tests of others that it passes, then by changed lines, then by the time of its check.
             await self._judged(sorted(verified, key=lambda one: (-_passes(matrix, one), *_size(one)))),
             "",
         )
@@ -294,6 +298,7 @@ class ChangeJob(ABC):
             compared = (
                 f"Candidate {winner.number} {passed}changes {lines} lines, and its check took {seconds:.1f} s: {which}."
             )
+        # Without a verified candidate, a person may decide about one that passes with its own changes to the check.
         chosen = winner or next((one for one in made if one.seen.get("decide")), None)
         applied = AppliedDiff()
         if chosen is not None:
@@ -352,6 +357,7 @@ class ChangeJob(ABC):
         against = objections(judgement["findings"]) if judgement["state"] == "objects" else []
         if judgement["state"] == "clean":
             against = [Evidence(ok=True, what=judgement["says"])]
+        # An objection that remains makes the change unverified, and a person may still decide for it.
         one.seen = {
             **one.seen,
             "judgement": judgement,
@@ -422,6 +428,7 @@ class ChangeJob(ABC):
     async def _pass_gate(self, held: HeldTurn) -> None:
         """Request consent to the check and run it before any change, once for all candidates."""
         work = self.work
+        # While a candidate waits for the lock, its session can still be interrupted.
         with held.at_work("another candidate's check"):
             await self._at_gate.acquire()
         try:
@@ -438,6 +445,7 @@ class ChangeJob(ABC):
     async def _run_before(self, runner: CheckRunner) -> dict[str, Any]:
         self.work.report_progress(f"`{self.command}` runs on what was there before.")
         async with trial(runner) as checks:
+            # Twice, so that a flaky check is known before a change is blamed for it.
             kept: dict[str, Any] = pack(await steadily(partial(checks.before, self.command), 2))
             return kept
 
@@ -573,6 +581,7 @@ class Debug(ChangeJob):
         cause, more = await _root_cause(checks, said)
         reproduction = self._reproduction(before)
         done, ended = fixed(reproduction, looked.after), came_to_its_end(before, looked.after)
+        # Another attempt would not change tests that failed before for other reasons.
         settled = bool(fails_elsewhere(reproduction, looked.after))
         return await looked.verified(done, ended, cause, more=more, settled=settled)
 
@@ -728,6 +737,7 @@ class NewTests(ChangeJob):
         else:
             exist = await anyio.to_thread.run_sync(places_exist, places, checks.directory)
         verdicts = [steady, old, kept, exist]
+        # Mutations may take minutes, so only tests that pass each time are tried against them.
         if steady.verified and exist.verified:
             verdicts.append(await checks.can_fail(self.command, places, self.wanted.more.get("base"), after.reads))
         tests = [file.path for file in await checks.own_files() if file.kind == "test"]

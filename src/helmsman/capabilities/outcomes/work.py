@@ -241,7 +241,7 @@ class Work:
                 self.job.gates[task_id] = gate
 
         async def start() -> Session:
-            # Within the retries, because what is left may change while it waits.
+            # Within the retries, because other turns may spend some of it while this one waits.
             options["max_cost_usd"] = await self._left_usd()
             return await self.helm.start(
                 prompt,
@@ -286,6 +286,7 @@ class Work:
                 await anyio.sleep(_LOOK_SECONDS)
             finally:
                 next_turn.reset(before)
+                # If no turn was drafted, the origin must not stay for an unrelated one.
                 turn.take()
 
     def _note_session(self, session: Session) -> None:
