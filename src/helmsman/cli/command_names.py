@@ -55,9 +55,9 @@ def command_name(arguments: Sequence[str]) -> str:
 
 
 if TYPE_CHECKING:
-    # Words that users of other tools try first.
     from collections.abc import Sequence
 
+# Words that users of other tools try first.
 ALIASES = {
     "ps": ("list", "--running"),
     "ls": ("list",),

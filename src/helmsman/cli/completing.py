@@ -126,7 +126,6 @@ def completions(app: click.Command, shell: str) -> int:
     if kind is None:
         return ExitCode.FAILED
     words, typed = split_arg_string(environment()["COMP_WORDS"])[1:], environment()["COMP_CWORD"]
-    # fish passes the current word, so it is taken off the words before it.
     if shell == "fish":  # fish passes the current word, other shells pass its index
         begun = split_arg_string(typed)[0] if typed else ""
         before = words[:-1] if begun and words[-1:] == [begun] else words

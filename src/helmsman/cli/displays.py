@@ -242,8 +242,8 @@ class HumanDisplay(Display):
         return self
 
     @contextmanager
-    # Between turns nothing changes, so nothing is drawn below.
     def waiting(self) -> Iterator[None]:
+        # Between turns nothing changes, so nothing is drawn below.
         self._is_idle = True
         try:
             with self._screen:

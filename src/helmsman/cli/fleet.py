@@ -107,6 +107,7 @@ def _ask(do: Callable[[FleetClient], Awaitable[ResultT]]) -> ResultT:
 
     from helmsman.fleet.client import FleetClient
 
+    # Straight to the database: no hub is needed to look at a fleet.
     async def ask() -> ResultT:
         async with FleetClient(fleet_url()) as client:
             return await do(client)
@@ -126,6 +127,7 @@ def _status(as_json: bool) -> int:
         print_json({"machines": [machine.as_dict() for machine in machines], "waiting": dict(waiting)})
         return ExitCode.OK
     for machine in machines:
+        # A machine that drains may also be alive, and draining says more.
         state = "draining" if machine.is_draining else "up" if machine.is_alive else "silent"
         agents = ", ".join(f"{agent} {version}".strip() for agent, version in sorted(machine.agents.items()))
         labels = ", ".join(machine.as_dict()["labels"])
@@ -167,6 +169,7 @@ def _budget(amounts: tuple[str, ...], as_json: bool) -> int:
     async def ask(client: FleetClient) -> tuple[Mapping[str, float], Sequence[BudgetState]]:
         from helmsman.fleet.budgets import budget_of_fleet, set_budget, states_of_fleet
 
+        # Set first, so that the answer shows what holds from now on.
         if given:
             await set_budget(client.database, given)
         return await budget_of_fleet(client.database), await states_of_fleet(client.database)
@@ -249,9 +252,11 @@ def worker_command(
 
     url = fleet_url()
     state_dir = load_settings().state_dir / DIRECTORY
+    # A state directory of its own, so that the worker and the user's hub do not share one.
     settings = load_settings({"state_dir": state_dir / "service", "max_sessions": capacity, "detach": True})
     settings = replace(settings, fleet_url=None)  # this machine does the work itself
     log_to_stderr(PROCESS_LOG, settings.log_level)
+    # Names of machines are part of queues in the database.
     name = name or re.sub(r"[^a-z0-9._-]", "-", platform.node().lower())[:40] or "machine"
     options = WorkerOptions(
         url=url,
@@ -280,6 +285,7 @@ async def _work(options: WorkerOptions, settings: Settings, directory: Path) -> 
     def stop(code: ExitCode) -> None:
         nonlocal exit_code
         exit_code = code
+        # Work that cannot be handed over in time is taken by the others when the lease ends.
         exit_after(_LEAVE_SECONDS, code)
         worker.stop()
 
@@ -309,6 +315,7 @@ async def _work(options: WorkerOptions, settings: Settings, directory: Path) -> 
                 try:
                     await worker.serve(helm, patient)
                 except DeclaredDead:
+                    # The others work on these tasks already, so this process must not go on.
                     exit_after(_DIE_SECONDS, DECLARED_DEAD)
                     raise
         except DeclaredDead:
@@ -323,5 +330,6 @@ def _environment_of_agents(url: str) -> Mapping[str, str]:
     return {
         name: value
         for name, value in os.environ.items()
+        # The address may also be in a variable of another name.
         if not name.startswith(("HELMSMAN_", "PG")) and url not in value
     }

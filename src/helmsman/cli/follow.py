@@ -92,6 +92,7 @@ async def follow(
     """
     async with background_tasks() as tasks:
         follower = _Follower(display, session, left, talk, tasks)
+        # Before the step starts, so that an early Ctrl-C is not lost.
         await tasks.start(handle_signals, follower.on_signal)
         if talk is None:
             return await follower.turn(step, joined=session is not None)
@@ -109,6 +110,7 @@ async def talk_from_start(begin: Callable[[str], TurnStep], display: Display, *,
         follower = _Follower(display, None, _LEFT, talk, tasks)
         await tasks.start(handle_signals, follower.on_signal)
         async with display.typing(follower):
+            # A log or a program has no line to type into.
             if display.line is None:
                 raise InvalidInput('Nothing can be typed here. Say what to do: helmsman run "…"')
             return await follower.first(begin)
@@ -178,6 +180,7 @@ class _Follower:
             try:
                 await work()
             except HelmsmanError as error:
+                # Errors of a command are shown in the conversation, which continues.
                 self._display.remark(error.message)
 
         self._tasks.start_soon(contained)
@@ -186,10 +189,12 @@ class _Follower:
 
     async def turn(self, step: TurnStep, *, joined: bool = False) -> Outcome:
         """Run one step and show its outcome. The duration of a joined turn is unknown."""
+        # Ctrl-C counts for each turn anew.
         began, self._heard = anyio.current_time(), 0
         result: StepResult | None = None
         error: HelmsmanError | None = None
         with self._display:
+            # Cancelled by `_leave`: the way out of a step that does not return.
             with anyio.CancelScope() as self._scope:
                 async with background_tasks() as tasks:
                     tasks.start_soon(self._display.animate)
@@ -197,18 +202,21 @@ class _Follower:
                         result = await step(on_event=self._on_event, on_question=self._display.on_question)
                     except HelmsmanError as raised:
                         error = in_words_of_shell(raised)
+            # The step was cancelled, so it has neither a result nor an error.
             if self._scope.cancelled_caught:
                 error = self._problem or StepInterrupted(self._left)
             self._scope = None
             code = self._exit_code
             if code is None:
                 code = ExitCode.OK if error is None else exit_code_of(error)
+            # Leaving a turn that continues is no failure.
             if self._has_left:
                 error = None
             outcome = Outcome(
                 result=result,
                 error=error,
                 session=self._session,
+                # The turn had begun before this process came.
                 seconds=None if joined else anyio.current_time() - began,
                 exit_code=code,
                 goes_on=self._has_left and self._session is not None and self._session.state.is_running,
@@ -237,6 +245,7 @@ class _Follower:
             return None
         while self._queued:
             queued = self._queued.pop(0)
+            # Already shown: its turn began while another one ended.
             if queued.task_id in self._shown:
                 continue
             not_sent = None
@@ -247,9 +256,11 @@ class _Follower:
             self._scope = None
             if not_sent is None:
                 return followed(session, queued)
+            # What was typed goes back into the line, so that it can be sent again.
             self._display.remark(f"Not sent: {queued.text}\n{not_sent.note or 'It was dropped.'}")
             if line is not None:
                 line.put(queued.text, after=True)
+        # A command with a prompt ends after its turn, unless the user has typed something.
         if line is None or not (self._talk.stay or line.was_used or line.text.strip()):
             return None
         text = await self._typed_message()
@@ -287,6 +298,7 @@ class _Follower:
         message = self._commands.message(text)
         if message is None:
             return
+        # No turn runs: the message is the next one.
         if self._typed is not None:
             self._next = message
             self._typed.set()
@@ -304,6 +316,7 @@ class _Follower:
 
     def interrupt(self) -> None:
         if self._is_at_work():
+            # A Ctrl-C after this leaves.
             self._heard = 1
             self._display.interrupting()
             self._tasks.start_soon(self._interrupt)
@@ -316,6 +329,7 @@ class _Follower:
             self._has_left = True
             self._leave(ExitCode.OK)
         elif self._display.line is not None:
+            # Without a hub the turn ends with this process.
             self._display.line.hint("It ends with this command, so it cannot be left. Esc Esc stops it.")
 
     async def _steer(self, text: str) -> None:
@@ -323,6 +337,7 @@ class _Follower:
             await (await self._started()).steer(text)
         except HelmsmanError as error:
             why = error.message
+            # The agent takes no messages into a turn; the queue is the other way.
             if isinstance(error, Unsupported):
                 why = f"Tab queues it, for it cannot be steered: {error.message}"
             elif isinstance(error, SessionIdle):
@@ -332,6 +347,7 @@ class _Follower:
     async def _enqueue(self, text: str) -> None:
         assert self._talk is not None
         session = await self._started()
+        # Taken before the message is sent: its turn may begin before `say` returns.
         cursor = session.feed.cursor
         try:
             sent = await self._talk.helm.say(session.id, text, when_busy="queue")
@@ -342,6 +358,7 @@ class _Follower:
 
     async def _started(self) -> Session:
         """Return the session when it has started."""
+        # Typed before the session exists, which takes the agent some seconds to start.
         if self._session is None:
             if self._display.line is not None:
                 self._display.line.hint("It is sent as soon as the agent has started.")
@@ -359,12 +376,15 @@ class _Follower:
 
     def on_signal(self, code: ExitCode) -> None:
         line = self._display.line
+        # With text in the line, Ctrl-C clears it, as in a shell.
         if code is ExitCode.INTERRUPTED and line is not None and line.clear():
             return
         if self._typed is not None:
+            # Between turns Ctrl-C is the usual way to leave, and no error.
             self._exit_code = None if code in (ExitCode.OK, ExitCode.INTERRUPTED) else code
             self._typed.set()
             return
+        # Ctrl-\ (`handle_signals` reports it as OK).
         if code is ExitCode.OK:
             if self._session is not None and self._session.goes_on_alone:
                 self._has_left = True
@@ -392,10 +412,12 @@ class _Follower:
 
     def _leave(self, code: ExitCode) -> None:
         self._exit_code = code
+        # Restored first: whatever follows may hang.
         with suppress(OSError):  # a closed terminal cannot be restored
             self._display.close()
         if self._scope is not None:
             self._scope.cancel()
+        # Codex may ignore the cancellation, so this process ends in any case.
         exit_after(LEAVE_SECONDS, code)
 
 
@@ -423,8 +445,10 @@ def followed(session: Session, queued: _Queued | None = None) -> TurnStep:
         end: TurnEnded | None = None
         async with aclosing(session.events(since=session.turn_cursor if queued is None else queued.cursor)) as events:
             async for event in events:
+                # With a queued message, earlier turns pass by until its own begins.
                 if isinstance(event, TurnRequested) and queued is not None:
                     is_shown = event.task_id == queued.task_id
+                    # The next turn begins: what was collected is the outcome of this one.
                     if end is not None and end.failure is not None:
                         raise StepFailed(end.failure.message, session_id=session.id, cause_code=end.failure.code)
                     if end is not None:
@@ -449,6 +473,7 @@ async def until_sent(helm: Helmsman, session: Session, task_id: str | None) -> T
     """
     while True:
         task = None if task_id is None else await helm.tasks.get(task_id)
+        # A message that was never sent has no turn.
         if not session.queue and (task is None or task.status != "pending"):
             return task if task is not None and task.status == "canceled" and task.turn_id is None else None
         with anyio.move_on_after(_LOOK_SECONDS):
@@ -465,6 +490,7 @@ def _ended(session: Session) -> StepResult:
     """
     from helmsman.step import StepResult
 
+    # The events ended, but the turn did not: its process is gone.
     if session.state.is_running:
         raise StepFailed(
             "The process that ran this turn has ended, and the turn with it. Send the session a message to continue.",
@@ -491,6 +517,7 @@ _COMMANDS: Final = {
     "quit": "leave; the session stays",
 }
 _LEAVES: Final = frozenset(("quit", "exit", "q"))
+# Typed without a slash by users of shells and editors.
 _WORDS: Final = frozenset(("exit", "quit", "/exit", "/quit", "/q", ":q"))
 _MOST_FILES: Final = 20_000
 _MOST_OFFERED: Final = 50
@@ -509,6 +536,7 @@ class PromptCommands:
     def message(self, typed: str) -> str | None:
         """Return the message to send for a typed line; None if it was a command, which is carried out."""
         text = typed.strip()
+        # Sent to the model, these would cost a turn.
         if text in _WORDS:
             self._on.leave()
             return None
@@ -542,6 +570,7 @@ class PromptCommands:
             return ()
         wanted = word[1:].casefold()
         files = self._known_files()
+        # Paths that begin with the text before those that contain it.
         begin = [file for file in files if file.casefold().startswith(wanted)]
         inside = [file for file in files if wanted in file.casefold() and not file.casefold().startswith(wanted)]
         return [f"@{file}" for file in (*begin, *inside)[:_MOST_OFFERED] if f"@{file}" != word]
@@ -600,6 +629,7 @@ class PromptCommands:
             listed = [f"{'›' if one.id == session.model else ' '} {one.id}" for one in models]
             self._on.display.remark("\n".join([*listed, "/model NAME uses one from the next message on."]), "")
             return
+        # Without a list, the agent has to judge the name.
         if models and name not in [one.id for one in models]:
             raise InvalidInput(f"{session.options.agent} lists no model {name}. /model shows those there are.")
         self._on.use_model(name)
@@ -620,6 +650,7 @@ class PromptCommands:
         if what == "first":
             await self._on.helm.extras.message_queue.move(session.id, queued.task_id, 1)
             return
+        # Editing takes the message out first, so that it is not sent before it is edited.
         await self._on.helm.extras.message_queue.drop(session.id, queued.task_id)
         self._on.forget_queued(queued.task_id)
         line = self._on.display.line
@@ -631,6 +662,7 @@ class PromptCommands:
     def _known_files(self) -> list[str]:
         """Return the files of the session's directory. They are read in the background; the first time there are none."""
         if time.monotonic() - self._files_at > _FILES_SECONDS:
+            # Noted before reading, so that one slow read is not started twice.
             self._files_at = time.monotonic()
             session = self._on.session
             directory = Path(session.directory) if session is not None and session.directory else Path.cwd()
@@ -641,6 +673,7 @@ class PromptCommands:
         state_dir = self._on.helm.settings.state_dir
         self._files = await anyio.to_thread.run_sync(files_below, directory, state_dir)
         if self._on.display.line is not None:
+            # The completions that are shown were computed without these files.
             self._on.display.line.redraw()
 
 
@@ -649,6 +682,7 @@ def files_below(directory: Path, state_dir: Path) -> list[str]:
     try:
         git = find_git(directory, state_dir)
         if git is not None:
+            # Relative to the session's directory, which may be below the repository's.
             top = os.path.relpath(git.work_tree, directory)
             names = git.names("ls-files", "-z", "--cached", "--others", "--exclude-standard")
             return sorted({os.path.normpath(os.path.join(top, name)) for name in names})[:_MOST_FILES]  # noqa: PTH118
@@ -658,6 +692,7 @@ def files_below(directory: Path, state_dir: Path) -> list[str]:
     for place, folders, names in os.walk(directory):
         folders[:] = sorted(folder for folder in folders if not folder.startswith("."))
         found += [os.path.relpath(os.path.join(place, name), directory) for name in sorted(names)]  # noqa: PTH118
+        # A walk of a home directory would not end soon.
         if len(found) > _MOST_FILES:
             break
     return found[:_MOST_FILES]

@@ -52,6 +52,7 @@ _LISTED: Final = 100
 _READ_SECONDS: Final = 1.0
 _DRAW_SECONDS: Final = 0.2
 _HINT_SECONDS: Final = 6.0
+# x is easily pressed by mistake, so it takes two presses within this time.
 _AGAIN_SECONDS: Final = 3.0
 _LEFT_COLUMNS: Final = (36, 64)
 _STATUS_COLUMNS: Final = len(WAITING_FOR_YOU)
@@ -111,6 +112,7 @@ class FullScreen:
             key_bindings=self._bindings(typing),
             full_screen=True,
         )
+        # Esc alone must not wait long for the rest of an arrow key.
         self._app.ttimeoutlen = 0.1
 
     async def run(self) -> str | None:
@@ -119,6 +121,7 @@ class FullScreen:
             tasks.start_soon(self._read)
             tasks.start_soon(self._draw)
             joined = await self._app.run_async()
+            # The screen is gone, so nothing is to be drawn.
             tasks.cancel_scope.cancel()
         return joined
 
@@ -127,10 +130,13 @@ class FullScreen:
     async def _read(self) -> None:
         """Read the list of sessions again and again."""
         while True:
+            # A hub that restarts must not end the screen.
             with suppress(HelmsmanError):
                 found, _ = await self._helm.list(limit=_LISTED)
+                # Sub-agents are shown in their session.
                 listed = await listed_sessions(self._helm, [one for one in found if one.parent_id is None])
                 rank = {status: place for place, status in enumerate(_ORDER)}
+                # Stable: within a rank the newest come first.
                 self._view.sessions = sorted(listed, key=lambda one: rank.get(one.get("status", ""), len(rank)))
                 if self._view.chosen is None and self._view.sessions:
                     await self._choose(self._view.sessions[0]["sessionId"])
@@ -144,9 +150,11 @@ class FullScreen:
 
     async def _choose(self, session_id: str) -> None:
         view = self._view
+        # Forgotten first: a key must not answer a question of the session before.
         view.chosen, view.session, view.asked = session_id, None, None
         with suppress(HelmsmanError):
             session = await self._helm.session(session_id)
+            # The user may have moved on while it was opened.
             if view.chosen == session_id:
                 view.session = session
 
@@ -168,6 +176,7 @@ class FullScreen:
         height = self._app.output.get_size().rows - 2
         shown = self._shown
         at = next((place for place, one in enumerate(shown) if one["sessionId"] == self._view.chosen), 0)
+        # The chosen row stays in view.
         begin = max(0, min(at - height // 2, len(shown) - height))
         for one in shown[begin : begin + height]:
             status = one.get("status", "")
@@ -175,6 +184,7 @@ class FullScreen:
             is_chosen = one["sessionId"] == self._view.chosen
             rows.append((style, f"{mark} "))
             title = Text(_title(one))
+            # In cells, because titles may be wide characters.
             title.truncate(room, overflow="ellipsis", pad=True)
             rows.append(("reverse" if is_chosen else "", title.plain))
             rows.append((style, f" {session_word(status)}\n"))
@@ -183,6 +193,7 @@ class FullScreen:
     def _right(self) -> ANSI:
         view, size = self._view, self._app.output.get_size()
         width, height = max(20, size.columns - self._left_columns() - 2), max(3, size.rows - 1)
+        # Rich renders into a string, which prompt_toolkit draws.
         console = Console(
             file=io.StringIO(),
             width=width,
@@ -202,6 +213,7 @@ class FullScreen:
         lines = [about, Text(f"{session.id}  {session_word(session.status)}", "dim"), Text(where, "dim"), Text()]
         question = next(iter(session.questions), None)
         asked = [] if question is None else self._asked(console, session, question, height - 4)
+        # The question keeps its room; the transcript gets what is left.
         room = max(0, height - len(lines) - len(asked) - 1)
         lines += [*recent_lines(console, session, room), *asked]
         console.print(*lines, sep="\n", soft_wrap=True)
@@ -211,7 +223,9 @@ class FullScreen:
         view = self._view
         lines, left_out = question_lines(console, question, directory=session.directory)
         lines = [Text(), *lines]
+        # What does not fit was not read, so it takes no answer.
         view.is_whole = not left_out and len(lines) < room
+        # The moment begins when this question appears.
         if view.asked != question.id:
             view.asked, view.asked_since = question.id, time.monotonic()
         keys = [f"{key} {option}" for key, option in _ANSWER_KEYS.items() if _is_offered(question, option)]
@@ -240,6 +254,7 @@ class FullScreen:
             def pressed(_: KeyPressEvent) -> None:
                 act()
 
+            # Letters are text while the user types.
             keys.add(key, filter=Condition(lambda: True) if always else plain)(pressed)
 
         for key in ("down", "c-n"):
@@ -258,6 +273,7 @@ class FullScreen:
         bind("c", lambda: self._do(self._page_changes))
         bind("x", lambda: self._do(self._interrupt))
         for key, answer in _ANSWER_KEYS.items():
+            # Bound at definition: a plain closure would see the last key only.
             bind(key, lambda answer=answer: self._do(lambda: self._answer(answer)))  # type: ignore[misc]
         return keys
 
@@ -297,6 +313,7 @@ class FullScreen:
         self._stop_typing()
         if mode == "new" and text:
             self._do(lambda: self._start(text))
+        # False: the text is not kept in the buffer.
         return False
 
     def _do(self, act: Callable[[], Awaitable[None]]) -> None:
@@ -332,6 +349,7 @@ class FullScreen:
         if not changed.diff.patch:
             self._hint("Nothing has changed.")
             return
+        # prompt_toolkit leaves the screen to the pager.
         async with in_terminal():
             await anyio.to_thread.run_sync(page_diff, changed.diff.patch, result_console())
 
@@ -339,8 +357,10 @@ class FullScreen:
         """Answer the question on the screen, if a person can have read it."""
         view = self._view
         question = None if view.session is None else next(iter(view.session.questions), None)
+        # Another question may have come up since it was drawn.
         if view.session is None or question is None or question.id != view.asked:
             return
+        # A key that was pressed for something else must not answer.
         if time.monotonic() - view.asked_since < MOMENT:
             self._hint("The question has just appeared. Read it, then press the key again.")
         elif not view.is_whole or not _is_offered(question, answer):
@@ -363,4 +383,5 @@ async def choose_session(helm: Helmsman) -> str | None:
     try:
         return await FullScreen(helm, str(host().place(None))).run()
     except SessionNotFound:
+        # The session was deleted while it was opened.
         return None

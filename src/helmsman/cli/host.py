@@ -48,17 +48,22 @@ def page_as_git(text: str) -> bool:
 
 def _show_by(command: str, text: str) -> bool:
     """Run the pager. Ctrl-C is for the pager."""
+    # `cat` as pager means no pager.
     if not sys.stdout.isatty() or command.strip() in ("", "cat"):
         return False
     try:
+        # A pager that a session could have written must not run.
         check_program_words(command)
     except ProgramRefused as error:
         sys.stderr.write(f"helmsman: {error}\n")
         return False
+    # F ends less if all fits on a screen, R shows colours, X leaves the text on screen.
     env = {"LESS": "FRX", "LV": "-c", **environment_for(os.environ)}
     before = None
     with suppress(ValueError):  # not the main thread, which has no signals
+        # Ctrl-C belongs to the pager (less stops a search with it), and must not end the command.
         before = signal.signal(signal.SIGINT, lambda *_: None)
+    # Through a shell, because PAGER may have options and quotes.
     words = [_SHELL, "-c", command] if os.name == "posix" else shlex.split(command, posix=False)
     try:
         done = subprocess.run(words, input=text.encode("utf-8", "backslashreplace"), env=env, check=False)
@@ -67,6 +72,7 @@ def _show_by(command: str, text: str) -> bool:
     finally:
         if before is not None:
             signal.signal(signal.SIGINT, before)
+    # The shell's codes for a program that does not exist, or cannot run.
     return done.returncode not in (_NOT_FOUND, _NOT_RUN)
 
 
@@ -75,6 +81,7 @@ ResultT = TypeVar("ResultT")
 _REFUSED: Final = 403
 
 
+# An exception, so that a command can find out late that it needs a terminal, before it has changed anything.
 class NeedsOwnProcess(Exception):
     """Raised if the command changes something, or needs the terminal: it runs in the process that was started for it."""
 
@@ -161,6 +168,7 @@ class Host:
         from helmsman.settings import load_settings
 
         settings = load_settings()
+        # Without a hub there is nothing that could refuse.
         answer = request(str(settings.state_dir), "GET", HUB_PATH) if settings.detach else None
         if answer is not None and answer.status == _REFUSED:
             raise HelmsmanError(f"{answer.content.get('detail', '')} Nothing was done.")
@@ -183,6 +191,7 @@ class OtherMachine(Host):
         return Helmsman(on_question=on_question, host=self.name)
 
     def indexes(self, settings: Settings) -> Mapping[str, SessionIndex]:
+        # Sessions of another machine are not on this disk.
         return {}
 
     def run_there(self, *arguments: str) -> int | None:
@@ -201,6 +210,7 @@ class OtherMachine(Host):
 
     def place(self, directory: str | None) -> Path:
         if directory is None or not directory.startswith("/"):
+            # A relative path would mean a directory of this machine.
             raise InvalidInput(f"Name the directory on {self.name}, as an absolute path.")
         return Path(directory)
 
@@ -214,6 +224,7 @@ class TreeElsewhere(OtherMachine):
         return Host.place(self, directory)
 
 
+# A context variable: the hub renders several commands at a time.
 _HOST: ContextVar[Host] = ContextVar("host", default=Host())  # noqa: B039 - it is never changed
 
 

@@ -71,6 +71,7 @@ def command(as_json: bool) -> None:
     """
     from helmsman.agents.registry import engine_overviews
 
+    # Asked, not started: a look must not bring up a hub.
     state_dir = settings_of_command().state_dir
     hub = ask_hub(state_dir, "status")
     if as_json:
@@ -105,6 +106,7 @@ def _run() -> None:
     from helmsman.cli.dashboard_process import resume  # it loads the server's options and TLS
 
     settings = settings_of_command()
+    # A dashboard that was on belongs to what comes back with the machine.
     resume(settings)
     try:
         keep_hub(settings.state_dir)
@@ -126,6 +128,7 @@ def _install(agreed: bool, as_json: bool) -> None:
     The file is shown first. Schedules then run after a restart without any client.
     """
     service = service_of(settings_of_command().state_dir)
+    # Before the question, or the user would agree to a file without effect.
     service.refuse_if_nobody_reads_it()
     if not as_json:
         click.echo(f"{one_line(str(service.path))}:\n\n{visible(service.text)}", err=True)
@@ -204,6 +207,7 @@ def _log(follow: bool) -> None:
         click.echo(f"There is no log yet: {path}", err=True)
         return
     with path.open(encoding="utf-8", errors="replace") as file:
+        # The end of a long log is what is wanted.
         for line in file.readlines()[-_LOG_LINES:]:
             click.echo(visible(line.rstrip("\n")))
         position = file.tell()
@@ -215,6 +219,7 @@ def _log(follow: bool) -> None:
 def _print_rest(path: Path, position: int) -> int:
     """Print lines added since `position`; a shorter file is a new log."""
     with path.open(encoding="utf-8", errors="replace") as file:
+        # The log was replaced.
         file.seek(position if position <= os.fstat(file.fileno()).st_size else 0)
         for line in file:
             click.echo(visible(line.rstrip("\n")))
@@ -269,6 +274,7 @@ class Service:
         """Stop the service and remove the file; return whether it existed. Blocks."""
         if not self.is_installed:
             return False
+        # A failure is ignored: the file has to go in any case.
         for command in self.stop:
             _run_manager(command)
         self.path.unlink()
@@ -304,6 +310,7 @@ def _systemd(configuration: Path, command: tuple[str, ...], variables: dict[str,
             *lines,
             "Restart=on-failure",
             "# Agents at work outlive the hub.",
+            # Systemd would otherwise end all processes of the service, with the agents in them.
             "KillMode=process",
             "",
             "[Install]",
@@ -324,6 +331,7 @@ def _systemd(configuration: Path, command: tuple[str, ...], variables: dict[str,
 
 def _quoted(word: str) -> str:
     """Quote a word for systemd."""
+    # Systemd expands percent signs.
     escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return f'"{escaped}"'
 
@@ -346,6 +354,7 @@ def _launchd(home: Path, command: tuple[str, ...], variables: dict[str, str]) ->
 </dict>
 </plist>
 """
+    # launchd knows users by number.
     domain = f"gui/{os.getuid()}"
     return Service(
         path=path,
@@ -411,6 +420,7 @@ def engines_command(as_json: bool) -> None:
     engines = engine_overviews(settings_of_command().state_dir)
     print_list(
         {"engines": engines},
+        # Tabs for programs have all fields, in a fixed order.
         [["" if engine[field] is None else str(engine[field]) for field in _FIELDS] for engine in engines],
         _COLUMNS,
         lambda _: [_cells(engine) for engine in engines],
@@ -496,6 +506,7 @@ def store_command(as_json: bool) -> None:
     """
     from helmsman.store.upkeep import summary
 
+    # A snapshot, because the hub continues to write.
     with closing(_store()) as store, store.snapshot() as connection:
         found = summary(connection, store.size())
     days = settings_of_command().retention_days
@@ -551,6 +562,7 @@ def _problems(store: Database) -> Problems:
         try:
             return reading.result()
         except KeyboardInterrupt:
+            # Ends the query on the other thread.
             connection.interrupt()
             raise
 
@@ -578,6 +590,7 @@ def _compact(agreed: bool, as_json: bool) -> None:
         if _problems(store).damage:  # a write that hits the damage would move the whole file aside
             raise RegistryUnavailable(f"The store {store.name} is damaged, and nothing was deleted. {DAMAGED}")
         with store.snapshot() as connection:
+            # Planned on a snapshot, so that the user agrees to a number.
             planned = due(connection, datetime.now(UTC), retention)
         before = store.size().bytes
     if any(planned):
@@ -633,6 +646,7 @@ def _write_events(connection: StoreConnection, wanted: list[str], file: TextIO) 
     events, damaged = 0, dict[str, None]()
     for session_id in wanted:
         for event in exported(connection, session_id):
+            # Unreadable events are left out and named.
             if event is None:
                 damaged[session_id] = None
             else:
@@ -649,6 +663,7 @@ def new_file(output: str | None) -> Iterator[TextIO]:
         return
     path = from_here(output)
     try:
+        # Exclusive: an export must not overwrite a file, and holds prompts in plain text.
         opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         raise InvalidInput(f"{path} exists. Choose another name, or remove it.") from None
@@ -658,6 +673,7 @@ def new_file(output: str | None) -> Iterator[TextIO]:
         with os.fdopen(opened, "w", encoding="utf-8") as file:
             yield file
     except BaseException as error:
+        # Half an export looks like a whole one.
         path.unlink(missing_ok=True)
         if isinstance(error, OSError):
             raise _not_written(path, error) from error
@@ -677,6 +693,7 @@ def _store() -> Database:
     path = settings.state_dir / REGISTRY_NAME
     store = open_store(path, settings.store)
     if settings.store is not None or not path.exists():
+        # Creates a missing one, or checks that Postgres answers.
         store.version()
     elif not path.is_file():
         raise RegistryUnavailable(f"{path} is not a file. Remove it, or set HELMSMAN_STATE_DIR to another directory.")

@@ -41,6 +41,7 @@ def main() -> None:
     from helmsman.hub.daemon import become_daemon
     from helmsman.hub.launch import LISTENER_FD, LOCK_FD
 
+    # First of all: whatever was inherited must not stay open in a process that lives for days.
     become_daemon(LOCK_FD, LISTENER_FD)
     import gc
 
@@ -79,13 +80,16 @@ async def _run(state: str) -> None:
 
         return registry.supervisors(state_dir)
 
+    # The starter says which front end will be asked first.
     words = sys.argv[2:]
     if PIPES in words or REPLACE in words:
         _load_pipes()
     if REPLACE in words:
         _load_http()  # clients of all kinds may already be waiting
+    # Modules stay for ever, so the collector need not look at them again.
     gc.freeze()
     gc.enable()
+    # Another newer hub was faster.
     if REPLACE in words and not replace_older(state):
         return
     files, days, store, is_observed = _own_settings(state_dir)
@@ -93,6 +97,7 @@ async def _run(state: str) -> None:
         hub = Hub(state_dir, supervisors, database.newest_epoch())
     hub.store = store
 
+    # A write with an older epoch is refused: then another hub has taken over.
     def end(newer: int) -> None:
         hub.end(NEXT, f"a later one, of epoch {newer}, has taken its place")
 
@@ -105,6 +110,7 @@ async def _run(state: str) -> None:
         if is_observed:
             _observe(hub, shared)
         calls = CallLog(shared.task_writer)
+        # Old calls are deleted in the background, so that the hub is ready sooner.
         shared.tasks.start_soon(_forget_gone, calls)
         waiting_tasks = WaitingTasks(shared, HelmsmanService)
         recovery = Recovery(shared, waiting_tasks)
@@ -112,6 +118,7 @@ async def _run(state: str) -> None:
         hub.work = shared.work
         hub.next_at = lambda: min(filter(None, (scheduler.next_at, shared.next_at())), default=None)
         notifier = Notifier(shared)
+        # A crash is reported, because work may have been interrupted.
         if hub.follows_a_death:
             notifier.notify(death_of(hub.epoch))
         hub.notices = lambda: notifier.pending
@@ -156,6 +163,7 @@ def _observe(hub: Hub, shared: Shared) -> None:
         sessions = shared.session_registry.by_id
         telemetry = Telemetry.by_environment(lambda: sum(len(one.queue) for one in list(sessions.values())))
     except InvalidSetting as error:
+        # Without valid settings there is no telemetry, and the hub works all the same.
         log.warning("%s", error)
         return
     shared.session_registry.listeners.append(telemetry.on_event)
@@ -179,6 +187,7 @@ def _own_settings(state_dir: Path) -> tuple[tuple[ConfigFile, ...], int, str | N
         days, store, is_observed = settings.retention_days, settings.store, settings.otel
         Agents(files=settings.files)
     except InvalidSetting as error:
+        # Without definitions rather than without sessions.
         log.warning("agents of your own are left out: %s", error)
         return (), days, store, is_observed
     return settings.files, days, store, is_observed
@@ -192,6 +201,7 @@ async def _keep_lease(database: Database, fence: Fence) -> None:
     from helmsman.errors import RegistryUnavailable
     from helmsman.store.leases import HUB, renew
 
+    # A local file has one hub; its lock is enough.
     seconds = database.lease_seconds
     if seconds is None:
         return
@@ -204,6 +214,7 @@ async def _keep_lease(database: Database, fence: Fence) -> None:
             await anyio.to_thread.run_sync(database.write, renew_lease)
         except RegistryUnavailable as error:
             log.warning("the lease of the store is not renewed: %s", error)
+        # Every third of the lease: two renewals may fail.
         await anyio.sleep(seconds / 3)
 
 
@@ -225,6 +236,7 @@ def _load_pipes() -> MakeServe:
     from helmsman.cli.consoles import COMMAND_LOG, in_form, log_level
 
     def make(shared: Shared, calls: CallLog) -> Serve:
+        # Records of one client's work go to this client.
         logs = in_form(PipeLogs(), COMMAND_LOG)
         logging.getLogger().addHandler(logs)
         return PipeServer(shared, calls, logs, log_level).serve
@@ -258,8 +270,10 @@ def _when_first_asked(load: Callable[[], Callable[..., T]], *arguments: object) 
 
         import anyio.to_thread
 
+        # Collecting makes the import slower, for which a connection waits.
         gc.disable()
         try:
+            # On a thread, so that other connections are served.
             made = await anyio.to_thread.run_sync(load)
         finally:
             gc.enable()

@@ -40,6 +40,7 @@ class _ClientName(click.Choice[str]):
     """Name of a client, also as it calls itself."""
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        # Names that people use for them.
         return super().convert({"claude-code": "claude", "vs-code": "vscode"}.get(value, value), param, ctx)
 
 
@@ -60,8 +61,10 @@ def client_platform(settings: Settings) -> ClientPlatform:
     cwd = Path.cwd()
     return ClientPlatform(
         platform=sys.platform,
+        # Clients look for Codex's configuration where this Helmsman does.
         env={**os.environ, "CODEX_HOME": str(settings.codex_home)},
         home=Path.home(),
+        # Without a repository the directory is the project.
         project=repository_root(cwd) or cwd,
         claude_project=claude_project(cwd),
     )
@@ -71,6 +74,7 @@ def locations_of(client: Client, scope: Scope | None, around: ClientPlatform) ->
     """Return the locations of the given scope, or all that belong to this user only."""
     if scope is not None:
         return [client.location(scope, around)]
+    # A project's file is shared with others, so it is changed only when it is named.
     return [client.location(each, around) for each in client.places if each != "project"]
 
 
@@ -80,6 +84,7 @@ def read_files(locations: Sequence[Location]) -> list[ConfigurationFile]:
 
     by_path: dict[Any, list[Location]] = {}
     for location in locations:
+        # Clients keep several scopes in one file, which must be written once.
         by_path.setdefault(location.path, []).append(location)
     return [read_configuration(places) for places in by_path.values()]
 
@@ -93,9 +98,11 @@ def show(console: Console, client: Client, changes: Sequence[Change]) -> None:
     for change in changes:
         done = ", ".join(f"{entry.name} ({entry.location.scope} scope) is {entry.action}" for entry in change.entries)
         where = visible(str(change.path))
+        # A link is shown with its target, because that is the file that changes.
         if change.target != change.path.absolute():
             where = f"{where}, which is {visible(str(change.target))}"
         console.print(Text(f"{client.title}, {where}: {visible(done)}", HEADING), soft_wrap=True)
+        # The header of the diff has the names once more.
         _names, _newer, *body = redact(change.diff).split("\n", 2)
         console.print(Text("\n").join(diff_lines("".join(body))), soft_wrap=True)
 
@@ -106,6 +113,7 @@ def make_changes(
     """Show the changes, and make them if the user agrees. Return the exit code."""
     if changes and not as_json:
         show(console, client, changes)
+    # Without a question the user sees no target before it is written.
     if agreed or not can_ask(as_json=as_json):
         _refuse_links_out_of_the_project(changes)
     if changes and (refusal := _refusal("Make this change?", agreed=agreed, as_json=as_json)) is not None:
@@ -123,12 +131,14 @@ def _refusal(question: str, *, agreed: bool, as_json: bool) -> ExitCode | None:
     if agreed or (asked and confirmed(question)):
         return None
     click.echo("Nothing was changed." + ("" if asked else " Add --yes to make this change."), err=True)
+    # Refused by a person is a failure, missing consent a usage error.
     return ExitCode.FAILED if asked else ExitCode.USAGE
 
 
 def _refuse_links_out_of_the_project(changes: Sequence[Change]) -> None:
     """Refuse to write through symbolic links of a repository, unless the user approves the displayed target."""
     for change in changes:
+        # A repository could point its file at one of the user's own.
         if any(entry.location.shared for entry in change.entries) and _leads_out(change):
             raise ConfigurationUnusable(
                 f"{change.path} is a link of the project to {change.target}, which is outside of the project; nothing was "
@@ -140,6 +150,7 @@ def _leads_out(change: Change) -> bool:
     from helmsman.git.command import repository_root
 
     cwd = Path.cwd()
+    # Compared after resolving links of the directory itself.
     return not change.target.is_relative_to((repository_root(cwd) or cwd).resolve())
 
 
@@ -210,6 +221,7 @@ def install_command(
     from helmsman.clients.changes import Record, Wish, plan_install
     from helmsman.clients.launch import Running, launch_words
 
+    # Checked like the setting, so that a misspelt toolset is refused here.
     settings = settings_of_command({"tools": tools})
     if remove:
         if tools is not None or env:
@@ -222,6 +234,7 @@ def install_command(
             raise click.UsageError("--plugin takes no --scope, no --name and no --env.")
         return _plugin(client, settings, tools, remove=False, agreed=agreed, as_json=as_json)
     if tools is not None:
+        # In the spelling and order of the settings.
         tools = ",".join(settings.tools)
     if name is not None and not name.strip():
         raise InvalidInput("--name is empty. Give the entry a name, or leave the option out.")
@@ -231,6 +244,7 @@ def install_command(
     running = Running.now()
     wish = Wish(
         launch=launch_words(running, shared=False),
+        # A project's entry is shared: a path of this machine would not work elsewhere.
         shared_launch=launch_words(running, shared=True),
         tools=tools,
         name=name,
@@ -250,6 +264,7 @@ def install_command(
         if as_json:
             print_json(shown)
         return verdict
+    # Tried after writing, as the client will start it.
     checks = [
         (entry, _check(_startable(entry, wish), Path(around.home)))
         for entry in _installed(read_files(places), changes, name)
@@ -290,6 +305,7 @@ def _plugin(
 def _plugin_notes(program: Client, around: ClientPlatform) -> list[str]:
     """Return the next steps, and the entries that would offer the same tools twice."""
     files = read_files(locations_of(program, None, around))
+    # The plugin and an entry would offer the same tools twice.
     twice = any(isinstance(entry.kind, OwnEntry) for file in files for entry in file.entries)
     again = (
         f"{program.title} has Helmsman's MCP server as an entry too. Remove it: helmsman install {program.key} --remove"
@@ -366,6 +382,7 @@ def _notes(program: Client, scope: Scope | None, around: ClientPlatform) -> list
         *filter(None, [program.notes.get(scope or "user")]),
         program.after,
     ]
+    # Some clients have one file for both scopes.
     own = {program.location(each, around).path for each in program.places if each != "project"}
     place = program.location("project", around) if scope is None and "project" in program.places else None
     if place is not None and place.path not in own:

@@ -97,6 +97,7 @@ def command(
     async def find(helm: Helmsman) -> tuple[list[dict[str, Any]], str | None]:
         shown: list[dict[str, Any]] = []
         cursor: str | None = None
+        # Without a status one page is enough: the list is already sorted.
         for _ in range(1 if status is None else _PAGES):
             found, cursor = await helm.list(
                 directory=place,
@@ -158,6 +159,7 @@ def cells(session: dict[str, Any], width: int) -> tuple[str | Text, ...]:
     if session.get("enforced") is False:
         what = Text("(unenforced) ", "yellow").append_text(what)
     status = session.get("status", "")
+    # Waits and unanswered questions are what the plain status hides.
     word, style = session_word(status), _STYLES.get(status, "")
     if session.get("waitingFor"):
         word, style = "waits", "yellow"
@@ -168,6 +170,7 @@ def cells(session: dict[str, Any], width: int) -> tuple[str | Text, ...]:
         ago(datetime.fromisoformat(session["timestamp"])),
         Text(word, style),
         one_line(session["agent"]),
+        # The repository, because the path of a worktree means nothing to a person.
         _short_path(one_line(session.get("repository") or session.get("directory", "")), width // 4),
         what,
         one_line(_made_by(session)),
@@ -182,8 +185,10 @@ def _made_by(session: dict[str, Any]) -> str:
 def _short_path(path: str, most: int) -> str:
     """Shorten a path at its beginning."""
     home = str(expand_home("~"))
+    # With the separator, so that /home/me2 is not abbreviated.
     if path == home or path.startswith(home + "/"):
         path = "~" + path[len(home) :]
+    # The end of a path tells more than its beginning.
     return path if len(path) <= most else "…" + path[len(path) - most + 1 :]
 
 
@@ -230,6 +235,7 @@ def _print_overview() -> int:
         console.print("No agent has a session here yet.\n")
     for command, does in _commands(asking, running, others):
         line = Text.assemble(f"  {command:<{_COMMAND_WIDTH}}", (f"  {does}", "dim"))
+        # Descriptions are dropped on a narrow terminal, not wrapped.
         console.print(line if line.cell_len <= console.width else f"  {command}", soft_wrap=True)
     show_asking_elsewhere()
     return ExitCode.OK

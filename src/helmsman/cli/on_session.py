@@ -35,9 +35,11 @@ if TYPE_CHECKING:
     from helmsman.settings import Settings
 
 
+# A whole id: no search is needed.
 _FULL: Final = 36
 _LEAST: Final = 3
 _PAGE: Final = 500
+# Sub-agents are dropped after the page was read, so a page has more than one entry.
 _LOOKED_AT: Final = 50
 _SHOWN: Final = 9
 _LISTED_TITLE: Final = 60
@@ -71,6 +73,7 @@ async def full_session_id(helm: Helmsman, text: str) -> str:
         return text
     if text == LAST:
         page, _ = await helm.list(limit=_LOOKED_AT)
+        # The parent is what people mean.
         found = [info for info in page if info.parent_id is None]
         if not found:
             raise SessionNotFound(_NO_SESSION)
@@ -78,6 +81,7 @@ async def full_session_id(helm: Helmsman, text: str) -> str:
     known: dict[str, str] = {}
     cursor: str | None = None
     while True:
+        # All pages, because a prefix must be unique among all sessions; archived ones count too.
         page, cursor = await helm.list(limit=_PAGE, cursor=cursor, include_archived=True)
         known |= {info.session_id: info.about or "" for info in page}
         if cursor is None:
@@ -100,6 +104,7 @@ def the_one_meant(text: str, sessions: Mapping[str, str]) -> str:
 
 def matching(text: str, sessions: Mapping[str, str]) -> list[str]:
     """Return the sessions whose id the text begins, ends or is part of, or else those with the text in their title."""
+    # The beginning and the end go first: lists show the end, and programs the beginning.
     begins_or_ends = [one for one in sessions if _names(text, one)]
     if begins_or_ends:
         return begins_or_ends
@@ -108,10 +113,12 @@ def matching(text: str, sessions: Mapping[str, str]) -> list[str]:
         return inside
     wanted = text.casefold()
     titled = [one for one, title in sessions.items() if wanted in title.casefold()]
+    # A title that is equal goes before one that only contains the text.
     return [one for one in titled if sessions[one].strip().casefold() == wanted] or titled
 
 
 def _names(text: str, session_id: str) -> bool:
+    # The end of an id, as lists show it, may be typed in part.
     return session_id.startswith(text) or session_id.endswith(text) or session_id[-SHORT:].startswith(text)
 
 
@@ -139,6 +146,7 @@ async def candidates_here(helm: Helmsman) -> list[SessionHere]:
 
     Without any it is the directory of the repository around it; for another machine all of its sessions count.
     """
+    # A directory of this machine means nothing there.
     places = [None] if host().name else _places(host().place(None))
     for place in places:
         page, _ = await helm.list(directory=place, limit=_LOOKED_AT)
@@ -157,6 +165,7 @@ async def candidates_here(helm: Helmsman) -> list[SessionHere]:
 
 
 def _places(directory: Path) -> list[Path]:
+    # The nearest repository first.
     roots = enclosing_roots(str(directory), str(expand_home("~")))
     return list(dict.fromkeys([directory, *map(Path, reversed(roots))]))
 
@@ -164,6 +173,7 @@ def _places(directory: Path) -> list[Path]:
 def meant_here(candidates: Sequence[SessionHere]) -> list[SessionHere]:
     """Return the session that is meant without an id, or several if it is not clear: the running ones."""
     running = [one for one in candidates if one.is_running]
+    # A turn that runs is what most commands are for.
     return running or list(candidates[:1])
 
 
@@ -191,6 +201,7 @@ Body = Callable[..., Any]
 
 _TITLE: Final = 70
 
+# Words that could be an id are read as one, so that a misspelt id is not sent as a message.
 _LIKE_AN_ID: Final = re.compile(r"[0-9a-f-]{6,36}|-")
 
 
@@ -215,6 +226,7 @@ def session_and(name: str, *, required: bool = True) -> Callable[[Body], Body]:
     def declare(body: Body) -> Body:
         @functools.wraps(body)
         def command(session: str | None, **options: Any) -> Any:
+            # With a single argument it is unclear which of the two it is.
             if options[name] is None and session is not None and _is_text(session, required=required):
                 session, options[name] = None, session
             if options[name] is None and required:
@@ -250,10 +262,13 @@ def the_session(reference: str | None, *, as_json: bool) -> str:
     meant = meant_here(candidates)
     if not meant:
         refuse_none()
+    # Guessing could stop or answer the wrong session.
     if len(meant) > 1:
         if not can_ask(as_json=as_json):
             refuse_several(meant)
+        # All sessions of the directory are offered, with those that run first.
         return _picked(candidates)
+    # Said on stderr, because nothing else names the session that was chosen.
     if not as_json:
         echo(f"Session {short_id(meant[0].session_id)}  {one_line(meant[0].title)[:_TITLE]}".rstrip(), err=True)
     return meant[0].session_id
@@ -306,6 +321,7 @@ def names_ways_out(session_id: str | None) -> Iterator[None]:
 
 def titles(session_ids: Iterable[str | None]) -> dict[str, str]:
     """Return known titles of sessions: their names, or their first prompts."""
+    # From the disk, without a hub: only titles are needed.
     indexes = host().indexes(settings_of_command()).values()
     found = {one: next(filter(None, (index.find(one) for index in indexes)), None) for one in session_ids if one}
     return {one: info.about or "" for one, info in found.items() if info is not None}
@@ -326,6 +342,7 @@ def with_helmsman(
         on_question: Answers questions of the agent.
     """
     chosen = settings_of_command() if settings is None else settings
+    # Its own engine, which ends with it.
     if not detach:
         chosen = replace(chosen, detach=False)
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 def open_question_lines(console: Console, session: Session, question: Question, name: str | None = None) -> list[Text]:
     """Return the lines of the question. `name` is the session's name in commands."""
     lines, left_out = question_lines(console, question, directory=session.directory)
+    # `respond` refuses what was not shown whole.
     if left_out:
         lines.append(Text("  `helmsman watch` shows all of it.", "dim"))
     for number, prompt in enumerate(question.prompts):
@@ -36,6 +37,7 @@ def open_question_lines(console: Console, session: Session, question: Question, 
             lines += fold(console, choice, indent=4, below=Text("      │ ", "dim"))
         if prompt.free_text or not prompt.options:
             lines += fold(console, Text("any text", "dim"), indent=4)
+    # A command that can be copied, with an answer that the question offers.
     answers = [prompt.options[0] if prompt.options else "…" for prompt in question.prompts]
     command = shlex.join(["helmsman", "respond", name or short_id(session.id), question.id, *answers])
     deadline = session.deadlines.get(question.id)

@@ -153,6 +153,7 @@ def run_wanted(
     async def run(helm: Helmsman) -> int:
         from helmsman.capabilities.outcomes.agent_selection import selected_agents
 
+        # Checked before work begins.
         if detach and not await helm.goes_on_alone():
             raise InvalidInput(
                 "Here it ends with this command, so there is nothing to leave running. Leave out --detach, or do without "
@@ -193,7 +194,9 @@ class _Following:
                 return self._left
             results = await self._helm.tasks.results(self._task)
             report: Mapping[str, Any] = results.report or {}
+            # The report decides; a cancelled job may have none.
             code: int = exit_code_of_job(self._task)
+            # Verified, but it did not reach the user's tree.
             if code == ExitCode.OK and report.get("applied") == "failed":
                 code = ExitCode.FAILED
             elif code == ExitCode.OK and self._exit_code is not None:
@@ -203,6 +206,7 @@ class _Following:
 
     async def _follow(self) -> None:
         known: set[str] = set()
+        # A job opens its sessions one after another.
         while self._task.is_running:
             for session_id in self._task.job_sessions:
                 if session_id not in known:
@@ -210,8 +214,10 @@ class _Following:
                         self._view.session = await self._helm.session(session_id)  # later questions are asked here
                     known.add(session_id)
             self._view.show(self._task)
+            # The answer is given in a session, which does not change the task.
             if self._task.input_required:
                 await anyio.sleep(_LOOK_SECONDS)
+            # Looks again even without a change: new sessions and questions have no event here.
             self._task = await self._helm.tasks.wait(self._task, timeout=_LOOK_SECONDS)
 
     def _on_signal(self, code: ExitCode, scope: anyio.CancelScope, tasks: TaskGroup) -> None:
@@ -270,6 +276,7 @@ class JobView:
         from helmsman.cli.displays import refuse
         from helmsman.terminal import ask_on_terminal, has_terminal
 
+        # The live part would be drawn over the question.
         with self._screen.paused():
             return await (ask_on_terminal if has_terminal() else refuse)(session, question)
 
@@ -308,8 +315,10 @@ class JobView:
     def finish(self, task: Task, report: Mapping[str, Any], code: int) -> None:
         self._screen.close()
         if task.result:
+            # Programs get the text as it is.
             click.echo(visible(task.result) if sys.stdout.isatty() else task.result)
         session_id = report.get("workSessionId") or report.get("sessionId") or ""
+        # Attempts show whether there is something to look at.
         if code == ExitCode.NOT_VERIFIED and not report.get("attempts"):
             self._print("✗ Not verified: nothing was tried.", "red")
         elif code == ExitCode.NOT_VERIFIED and report.get("applied") == "applied":
@@ -459,6 +468,7 @@ def review_command(
         raise click.UsageError("Review one thing: --base or --commit.")
 
     def exit_code(report: Mapping[str, Any]) -> int:
+        # A finding without a priority may be serious.
         ranks = [one.get("priority") for one in report.get("findings", ())]
         is_serious = fail_on is not None and any(rank is None or rank <= int(fail_on[1]) for rank in ranks)
         return ExitCode.FAILED if is_serious else ExitCode.OK
@@ -502,6 +512,7 @@ def loop_command(
     the change and must not object. REQUEST is the goal (`-` reads it from stdin). Only --apply, not FILE, can say that a
     change is applied without asking. The loop survives a killed hub and resumes at its step.
     """
+    # The example alone needs no file.
     if example or file is None:
         if not example:
             raise click.UsageError("Name a file. `helmsman loop --example` prints one.")

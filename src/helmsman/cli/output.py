@@ -56,8 +56,10 @@ def fitting_table(console: Console, columns: Sequence[Column], rows: Sequence[Se
     from rich.table import Table
     from rich.text import Text
 
+    # As `Text`, whose width counts wide characters twice.
     cells = [[cell if isinstance(cell, Text) else Text(cell) for cell in row] for row in rows]
     natural = [max([len(column.name), *(row[at].cell_len for row in cells)]) for at, column in enumerate(columns)]
+    # A column that says the same in all rows only takes room.
     shown = [
         at
         for at, column in enumerate(columns)
@@ -72,16 +74,19 @@ def fitting_table(console: Console, columns: Sequence[Column], rows: Sequence[Se
     def wanted() -> int:
         return sum(min(natural[at], _READABLE) for at in shown if columns[at].gives_way != "no")
 
+    # The least important columns leave first, one by one.
     leaving = sorted((rank, at) for at in shown if (rank := columns[at].left_out) is not None)
     while room() < wanted() and leaving:
         shown.remove(leaving.pop(0)[1])
     left, rooms = room(), dict[int, int]()
+    # Shortest first: what they do not need goes to the others.
     giving_way = sorted((at for at in shown if columns[at].gives_way != "no"), key=natural.__getitem__)
     for place, at in enumerate(giving_way):  # short columns in full if there is room; long ones share the rest
         rooms[at] = min(natural[at], max(left, 0) // (len(giving_way) - place))
         left -= rooms[at]
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
     for at in shown:
+        # Cut here, because Rich would wrap cells into several lines.
         table.add_column(columns[at].name, style=columns[at].style, justify=columns[at].justify, no_wrap=True)
     for row in cells:
         table.add_row(*(_cut(row[at], rooms.get(at, 0), columns[at]) for at in shown))
@@ -89,6 +94,7 @@ def fitting_table(console: Console, columns: Sequence[Column], rows: Sequence[Se
 
 
 def _cut(cell: Text, room: int, column: Column) -> Text:
+    # Never narrower than the heading.
     room = max(room, len(column.name), 1)
     if column.gives_way == "no" or cell.cell_len <= room:
         return cell
@@ -96,6 +102,7 @@ def _cut(cell: Text, room: int, column: Column) -> Text:
         cut = cell.copy()
         cut.truncate(room, overflow="ellipsis")
         return cut
+    # For paths: the end tells more.
     first = 1
     while cell[first:].cell_len > room - 1:
         first += 1
@@ -109,6 +116,7 @@ def local(time: datetime) -> str:
 
 def ago(time: datetime) -> str:
     """Format the time elapsed since a moment."""
+    # Clocks of machines differ, so a time may be in the future.
     seconds = max(0, int((datetime.now(UTC) - time).total_seconds()))
     if seconds < 60:
         return "just now"
@@ -207,6 +215,7 @@ def print_list(
         if note is not None:
             echo(note, err=True)
     else:
+        # Tabs and line breaks inside cells would add columns and rows.
         for row in rows:
             echo("\t".join(one_line(cell or "") for cell in row))
 
@@ -233,8 +242,10 @@ def print_markdown(text: str) -> None:
     """Print a model's text: rendered Markdown on a terminal, the source otherwise."""
     console = result_console()
     if is_terminal(console):
+        # The lines are folded already.
         console.print(*markdown_or_text(console, text), sep="\n", soft_wrap=True)
     else:
+        # A terminal without cursor control still obeys control characters; a pipe gets the text as it is.
         echo(visible(text) if console.file.isatty() else text)
 
 
@@ -296,8 +307,10 @@ yes_option: Final = click.option("--yes", "-y", "agreed", is_flag=True, help="Do
 
 def can_ask(*, as_json: bool) -> bool:
     """Return whether a user can be asked on a terminal. The caller must then ask."""
+    # Both: input for the answer, and stderr for the question.
     if as_json or not (host().on_terminal(0) and host().on_terminal(2)):
         return False
+    # The hub cannot ask on the user's terminal.
     host().require_own_process()
     return True
 
@@ -313,6 +326,7 @@ def confirmed(question: str) -> bool:
     from helmsman.terminal.keyboard import open_keyboard
 
     with open_keyboard() as keyboard:
+        # Windows has no keys without Enter.
         if keyboard is None:
             return click.confirm(question, default=False, err=True)
         try:
@@ -341,4 +355,5 @@ def agree(question: str, *, agreed: bool, as_json: bool, otherwise: str | None) 
             click.echo("Nothing was done.", err=True)
             raise click.exceptions.Exit(ExitCode.FAILED)
     elif otherwise is not None:
+        # Without loss nothing needs a confirmation.
         raise ConfirmationNeeded(f"{otherwise} Nothing was done. Add --yes to do it.")

@@ -29,6 +29,7 @@ _SCHEMA: Final = {
     "required": ["title", "description"],
     "additionalProperties": False,
 }
+# Read-only and without commands: it only writes about what was done.
 _DRAFT: Final = (
     "Write the message of a commit with all changes of this session: a title of at most 72 characters in the imperative, "
     "and a description of what changed and why, in a few plain sentences. Change nothing and run nothing."
@@ -135,12 +136,15 @@ def pr_command(
     host().begin_change()
     looked = with_helmsman(lambda helm: helm.extras.publishing.look(session))
     text = message or ""
+    # Nothing to commit: what is there is published.
     if not looked.is_committed:
         text = _commit(session, message, applied=False, agreed=agreed, as_json=as_json, looked=looked).message
     target = with_helmsman(lambda helm: helm.extras.publishing.target(session, base=base, remote=remote, branch=branch))
+    # An empty pull request would be refused by the forge, after the push.
     if not target.commits:
         raise InvalidInput("There is nothing to publish: the session's branch has no commit of its own.")
     _ask_once(target, agreed=agreed, as_json=as_json)
+    # The first commit's title, where the work was committed before.
     title, _, body = (text or f"{target.commits[0]}\n\n{looked.text}").strip().partition("\n")
 
     async def publish(helm: Helmsman) -> str | None:
@@ -148,8 +152,10 @@ def pr_command(
 
         publishing = helm.extras.publishing
         await publishing.push(session, target)
+        # Without `gh` the branch is pushed, and the user opens the pull request.
         if target.by is None:
             return None
+        # What was verified is derived from events, not from what the agent says.
         whole = "\n\n".join(filter(None, (body.strip(), verified(await helm.session(session)))))
         return await publishing.open(session, target, title.strip(), whole, draft=draft)
 
@@ -225,7 +231,9 @@ def _drafted(shown: ToCommit, *, as_json: bool, agreed: bool) -> str:
     edited = click.edit(
         f"{draft}\n\n# Lines that begin with # are left out. An empty message stops.\n", extension=".md"
     )
+    # Lines with # are comments, as in git.
     kept = draft if edited is None else "\n".join(line for line in edited.splitlines() if not line.startswith("# "))
+    # An empty message stops, as in git.
     if not kept.strip():
         raise InvalidInput("The message is empty. Nothing was committed.")
     return kept.strip()
@@ -236,6 +244,7 @@ async def _draft(helm: Helmsman, shown: ToCommit) -> str:
     from helmsman.step import run_step
 
     try:
+        # In a fork, so that the request is not part of the session's history.
         fork = await helm.fork(shown.session_id)
         try:
             done = await run_step(
@@ -251,6 +260,7 @@ async def _draft(helm: Helmsman, shown: ToCommit) -> str:
             await helm.extras.upkeep.archive(fork.id)
         return f"{one_line(done.output['title'])}\n\n{done.output['description']}".strip()
     except HelmsmanError as error:
+        # A session that cannot be forked, or an agent without a login: facts are enough for a message.
         click.echo(f"The agent drafted no message ({one_line(error.message)[:200]}).", err=True)
         return f"{shown.title}\n\n{shown.text}".strip()
 
@@ -269,6 +279,7 @@ def _ask_once(target: ToPublish, *, agreed: bool, as_json: bool) -> None:
     rule = f"Session {short_id(target.session_id)} may push to {url}"
     if target.repository is not None:
         rule += f", and open and answer a pull request at {target.repository}"
+    # Allowed once for each session and address.
     if target.is_allowed:
         if not as_json:
             click.echo(f"Allowed before: {rule}.", err=True)
@@ -312,6 +323,7 @@ async def _follow(
 
     publishing, left, told = helm.extras.publishing, attempts, ""
     known = await helm.session(session)
+    # Pushing without asking needs an answer that was given before.
     if known.state.publication.allowed is None:
         raise ConfirmationNeeded(f"This session may not publish yet. Allow it: helmsman session pr {short_id(session)}")
     while True:
@@ -328,6 +340,7 @@ async def _follow(
             if code != ExitCode.OK:
                 return code
         elif (standing := _standing(state.pending, news.ignored)) != told:
+            # Said only when it changes.
             told = standing
             click.echo(f"{state.url}: {standing}", err=True)
         if once:
@@ -358,16 +371,20 @@ async def _handle(
     from helmsman.step import run_step
 
     publishing = helm.extras.publishing
+    # Noted before the turn: after a crash nothing is handled twice.
     await publishing.handled(session, [*(check.id for check in failed), *(comment.id for comment in comments)])
     options: dict[str, Any] = {} if max_cost is None else {"max_cost_usd": max_cost}
     step = partial(run_step, prompt_for(failed, comments), session_id=session, helm=helm, attempts=1, **options)
     outcome = await follow(step, display, talk=Talk(helm=helm))
+    # A turn that fails publishes nothing.
     if outcome.exit_code != ExitCode.OK or outcome.result is None:
         return outcome.exit_code
     answer = outcome.result.text.strip()
     looked = await publishing.look(session)
+    # The agent may have committed itself, or changed nothing.
     if not looked.is_committed and looked.files:
         about = f"Fix {failed[0].name}" if failed else f"Answer {comments[0].author}'s comment"
+        # The digest is of what was looked at.
         made = await publishing.commit(session, f"{one_line(about)}\n\n{answer}", digest=looked.digest)
         await publishing.push(session, await publishing.target(session))
         click.echo(f"Pushed {made.commit[:8]}: {one_line(made.title)}", err=True)
