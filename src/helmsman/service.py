@@ -118,7 +118,7 @@ class HelmsmanService(Steering):
         """Tasks of this service, of other processes on this machine, and in the cloud."""
         if self._fleet is not None:
             return cast("Tasks", self._fleet.part("tasks"))
-        # Loaded on first use, because a member of a fleet needs none of it.
+        # Loaded on first use, because a client of a fleet needs none of it.
         from helmsman.capabilities.all_tasks import Tasks
 
         return Tasks(self, env=self._env)

@@ -481,6 +481,7 @@ def _nearest(key: str) -> str:
 
 def _project_files(cwd: Path, home: Path, user: ConfigFile | None) -> list[ConfigFile]:
     """Return the files of the project around `cwd`, the nearest first."""
+    # Also above an inner repository, which an agent could create to hide a setting.
     paths = (Path(place, CONFIG_NAME) for place in project_places(str(cwd), str(home)))
     return [
         ConfigFile(path, read_toml(path), trusted=False)

@@ -130,6 +130,7 @@ class AccountFacts:
                 f"min_remaining_percent cannot be {percent:g}. Use a number from 0 to 100.",
                 parameter="min_remaining_percent",
             )
+        # The limit of one model must not hold up sessions of the others.
         limits = _general(_allowances(await (await self._helm.engine(agent=agent)).rate_limits()))
         if not limits:
             return ("Nothing is known of the account's rate limits, so minRemainingPercent could not be checked.",)

@@ -387,6 +387,7 @@ class Budgets:
         is_ours = session.is_pausing
         session.pause(is_pausing=False)
         task_id = self._helm.task_writer.running_task(session.id)
+        # A turn that ended before the stop reached it has ended. The next one asks.
         if not is_ours or ended.outcome != "interrupted" or task_id is None or session.state.turn_kind == "other":
             return False
         kind: TurnKind | None = "plan" if session.state.turn_kind == "plan" else None
@@ -459,6 +460,7 @@ class _Grant:
         return {"upTo": self.up_to, "of": self.of, "day": self.day, "project": self.project}
 
     def covers(self, key: str, amount: float, project: str | None) -> bool:
+        # A changed budget makes void what was granted beyond it.
         return (self.key, self.of, self.project) == (key, amount, project)
 
 

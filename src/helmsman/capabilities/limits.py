@@ -75,6 +75,7 @@ class UsageLimits:
         Raises:
             InvalidInput: It does not wait for one, or this is no time.
         """
+        # A new hub may still be reading which tasks wait.
         session = await self._helm.session_with_queue(task.session_id or "")
         if all(one.task_id != task.id for one in session.queue) or task.waiting_for != QUOTA:
             raise InvalidInput(

@@ -91,6 +91,7 @@ def read_answer(said: str, session_id: str) -> ReviewReport:
     """
     answer = _object_in(said)
     findings = answer.get("findings") if answer is not None else None
+    # Any other answer must not be taken for a review without findings.
     if answer is None or not isinstance(findings, list):
         raise ReviewUnreadable(
             f"The reviewer did not answer with findings as it was asked to. What it said is the result of session "

@@ -140,6 +140,7 @@ class Upkeep:
         await self._helm.require_own(session_id, "archive it")
         session = await self._helm.session(session_id)
         await self._helm.agent_records.refuse_archived(session.id)
+        # A message that waits would begin a turn in an archived session.
         if session.state.is_running or session.queue:
             raise busy(session.id)
         await (await self._helm.engine(Capability.ARCHIVE, agent=session.options.agent)).archive(session.id)

@@ -73,6 +73,7 @@ class Channels:
             piece = data[start : start + FRAME_BYTES]
             # For each piece, so that a large request does not hold up the others.
             async with self._sending:
+                # Another task may have closed the channel while this one waited.
                 if self._is_over or number not in self._open:
                     raise ConnectionResetError("the line has broken")
                 await self._stream.send(FRAME.pack(number, len(piece)) + piece)

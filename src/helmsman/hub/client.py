@@ -440,6 +440,7 @@ class HubClient:
             "arguments": pack_value(list(arguments), number_of),
             "named": pack_value(dict(named), number_of),
         }
+        # The program may have changed its directory since its last call.
         if isinstance(self._connector, HubConnector):
             request["directory"] = self._directory()
         if once is not None:

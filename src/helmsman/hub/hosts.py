@@ -113,6 +113,7 @@ class OtherHost(NamedTuple):
             ),  # neither the keys nor the screen of this machine are for the other
             *(("-l", user) if user else ()),
             *(("-p", port) if port else ()),
+            # Behind all options, so that no host can be read as one.
             *("--", host, line),
         ]
 

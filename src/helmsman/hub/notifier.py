@@ -220,6 +220,7 @@ class Notifier:
                 continue
             deadline = asked.session.deadlines.get(asked.question.id)
             if deadline is not None and deadline.is_paused:
+                # Its time counts again from when it is off the screen.
                 asked.since = now
                 next_at = min(next_at, now + _LOOK_AT_SCREEN)
                 continue

@@ -109,6 +109,7 @@ class Scheduler:
                 log.warning("runs with an unanswered question are not stopped yet: %s", error)
                 await sleep_until(committed, _LOOK_SECONDS)
                 continue
+            # At first all sessions: a question may have timed out just before the last hub ended.
             for session_id in tuple(sessions) if news is None else news:
                 if (session := sessions.get(session_id)) is not None:
                     self._shared.tasks.start_soon(self._fail_unanswered, session)

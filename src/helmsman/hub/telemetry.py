@@ -226,7 +226,7 @@ class Telemetry:
     def _end(self, session: Session, turn: _Turn, failure: str | None) -> None:
         if self._with_content:
             self._add_words(session, "gen_ai.output.messages", "assistant", session.result)
-        # Agents close no items when a turn is interrupted.
+        # Codex closes no items when a turn is interrupted.
         for span in (*turn.tools.values(), *(span for span, _ in turn.questions.values())):
             span.end()
         about, now, before = _about(session), session.usage, turn.before
@@ -268,6 +268,7 @@ class _LogLines(logging.Handler):
                 timestamp=int(record.created * 1e9),
                 severity_text=name,
                 severity_number=SeverityNumber(number),
+                # Without content only the format is sent: the values in it may be prompts and paths.
                 body=redact(record.getMessage()) if self._with_content else str(record.msg),
                 attributes=about,
             )

@@ -395,6 +395,7 @@ def _unknown(details: Mapping[str, Any]) -> Iterator[Line]:
 def _json(value: Any, *, indent: int | None = 2) -> str:
     try:
         return json.dumps(_bounded(value), ensure_ascii=False, indent=indent, default=repr)
+    # The details come from an agent, and may nest without end.
     except RecursionError:
         return "nested too deeply to be shown"
 

@@ -144,6 +144,7 @@ def _read(prompt: Prompt, answer: str) -> Choice:
         answer.encode("utf-8")
     except UnicodeEncodeError:  # it could not be sent, and the question would be closed by then
         raise AnswerInvalid("The answer has characters that are no valid text. Remove them.") from None
+    # Free text may contain a colon.
     if not prompt.options:
         return Choice(answer)
     if answer in prompt.options:

@@ -231,6 +231,7 @@ _RUNS_THERE: Final = re.compile(
 
 def _marked(request: str) -> Intent | None:
     """Parse work after "in the cloud: " or "run: "; None without such a marker."""
+    # Only the beginning: a request may be megabytes long.
     head = request[:_HEAD]
     if place := _PLACE_MARKER.match(head):
         mode: Mode = "cloud" if place["cloud"] else "local"

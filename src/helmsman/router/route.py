@@ -88,6 +88,8 @@ def check(token: str, plan: ConfirmedPlan, key: bytes, now: datetime) -> None:
 
 
 def _digest(plan: ConfirmedPlan, key: bytes, expiry: str) -> str:
+    # The expiry is part of it, so it cannot be changed. As JSON, no words can move from one part of the
+    # plan to another.
     content = f"helmsman confirmation {expiry} {json.dumps(asdict(plan), sort_keys=True)}"
     return hmac.new(key, content.encode("ascii"), "sha256").hexdigest()
 
@@ -462,6 +464,7 @@ def _choose(
         shown = recent if len(recent) > 1 else eligible
         trace = (*planned.trace, "It asks for all of them.")
         return replace(planned, mode=intent.mode, all=tuple(shown[:MOST_SHOWN]), trace=trace)
+    # An order for all of them never selects a single one silently.
     if kind == "several" and len(eligible) > 1:
         return _ask(planned, eligible, "It speaks of several tasks, and one is done at a time.")
     if kind == "running" and len(working) == 1:
@@ -476,6 +479,7 @@ def _choose(
         return _chosen(planned, working[0], "It is the only task at work.", eligible)
     if len(eligible) == 1:
         return _chosen(planned, eligible[0], "It is the only task there is.", eligible)
+    # A cancel of the wrong task would destroy its work, so none of several is guessed.
     return _ask(planned, recent or working or eligible, "More than one task may be meant.")
 
 
@@ -538,6 +542,7 @@ def _numbered(
         message = f"There is no choice {number}. Use a number up to {len(names)}, or name the task by its id or alias."
         return _refused(planned, message)
     task = next((task for task in tasks if task.id == names[number - 1]), None)
+    # The number must not mean another task that has taken the place since.
     if task is None:
         return _refused(planned, f"Choice {number} is no longer there. List the tasks to see what is.")
     others = [other for other in tasks if other.id in names]

@@ -27,6 +27,7 @@ _LONGEST_HEAD: Final = 120
 SESSION_ID_FORM: Final = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|ses_[a-z0-9]{8,}"
 """Session ids of agents: a UUID, or the format of OpenCode."""
 _SESSION_ID: Final = re.compile(SESSION_ID_FORM, re.IGNORECASE)
+# An id inside a path or a longer word does not count.
 _TASK_ID: Final = re.compile(
     rf"(?<![\w/.@-])(?:T-(?:local|cloud)-[a-z0-9]+(?:[-_][a-z0-9]+)*|{SESSION_ID_FORM})(?![\w/@-]|\.\w)", re.IGNORECASE
 )

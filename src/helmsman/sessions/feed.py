@@ -178,6 +178,7 @@ class Feed:
     def since(self, cursor: int) -> Page:
         kept = self._ring.events
         first = self._cursor - len(kept)
+        # A cursor of another log may lie beyond either end.
         start = min(max(cursor, first), self._cursor)
         return Page(tuple(kept)[start - first :], self._cursor, max(0, first - max(cursor, 0)))
 

@@ -178,6 +178,7 @@ def _newest_command(items: Sequence[Item]) -> CommandExecution | None:
 
 
 def _eta(done: int, total: int | None, seconds: float | None) -> int | None:
+    # Without a finished step there is no rate, and a finished plan has no time left.
     if total is None or seconds is None or not 0 < done < total or not math.isfinite(seconds) or seconds <= 0:
         return None
     left = seconds / done * (total - done)

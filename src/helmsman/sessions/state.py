@@ -529,6 +529,7 @@ class SessionState(msgspec.Struct):
                 if self.is_running:
                     self._end("failed", event.failure)
             case Notice():
+                # The note says what holds the turn up. A warning does not.
                 if event.kind != "warning" and self.is_running:
                     self.note = event.message
             case SettingsApplied() if event.agent_id is None:
@@ -636,6 +637,7 @@ class SessionState(msgspec.Struct):
             case TurnStarted():
                 self._turn_started(event)
             case TurnEnded():
+                # Some agents do not name their turns.
                 if self.is_running and (self.turn_id is None or event.turn_id in (None, self.turn_id)):
                     self._end(event.outcome, event.failure, event.turn_id, event.final_message)
                     if event.continues:
@@ -744,6 +746,7 @@ class SessionState(msgspec.Struct):
         if known is not None and type(known) is not type(item):
             return
         if isinstance(event, ItemEnded):
+            # The text at the end wins over what was streamed.
             self._written.pop(item.id, None)
             if item.status not in ("completed", "failed"):
                 item = replace(item, status="completed")
@@ -757,6 +760,7 @@ class SessionState(msgspec.Struct):
         if not self.is_running:
             return
         known = self._items.get(event.item_id)
+        # A piece may come before the start of its item.
         if known is None:
             kind = _WRITABLE.get(event.item_type)
             if kind is None:

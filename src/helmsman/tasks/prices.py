@@ -44,6 +44,7 @@ class Price:
 
     def of(self, usage: Usage) -> float:
         """Return the cost of this usage in USD. Cached tokens are part of the input, reasoning tokens part of the output."""
+        # An agent may report more cached tokens than input, and that must be no refund.
         cached = min(usage.cached_input_tokens, usage.input_tokens)
         fresh = usage.input_tokens - cached
         return (fresh * self.input + cached * self.cached_input + usage.output_tokens * self.output) / _MILLION
@@ -152,6 +153,7 @@ class Prices:
         """
         own: dict[str, Price] = {}
         for file in reversed(files):
+            # Others are not even parsed, so that a repository cannot stop Helmsman with a broken table.
             if file.trusted:
                 own |= _read(file.content.get("prices", {}), file.path)
         return cls({**PUBLISHED, **own})

@@ -241,6 +241,7 @@ def _loaded_as(path: str) -> str | None:
         return None
     if pure.stem in ("__init__", "index"):
         return str(pure.parent)
+    # The name of a compiled module also holds the version of Python that loads it.
     name = pure.name.partition(".")[0] if pure.suffix in (".so", ".pyd", ".pyc") else pure.stem
     return str(pure.with_name(name))
 

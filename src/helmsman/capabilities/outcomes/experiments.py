@@ -733,7 +733,7 @@ from hypothesis import given, strategies
 def test_{0}_property(value):
     assert value == 2
 """
-# Jest and Vitest have a global `test`, and Node's runner does not.
+# Jest has a global `test`, and Vitest may have one. Node's runner has none.
 _FAILING_NODE: Final = """\
 const test = globalThis.test ?? require('node:test');
 const assert = require('node:assert');
