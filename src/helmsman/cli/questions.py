@@ -54,12 +54,14 @@ async def ask_others(
     answers: dict[str, ResultT] = {}
 
     async def look(name: str) -> None:
+        # Each machine has the whole time, because all are asked in parallel.
         with anyio.move_on_after(seconds) as waiting:
             try:
                 answers[name] = await ask(await helm.hosts.get(name))
             except HelmsmanError as error:
                 away[name] = error.message
             except (TypeError, ValueError, KeyError, AttributeError):
+                # Another version may answer in another form.
                 away[name] = f"{name} gives an invalid answer. Install the same version of Helmsman there."
         if waiting.cancelled_caught:
             away[name] = f"{name} does not answer within {seconds:.0f} seconds."
@@ -81,6 +83,7 @@ def _answer_everything() -> int:
     left = with_helmsman(_answer_all)
     if left:
         are = "is" if left == 1 else "are"
+        # Scripts see by the exit code that something is open.
         echo(f"{counted(left, 'question')} {are} still open. Come back with {command_here('respond')}.", err=True)
     return ExitCode.ASKED if left else ExitCode.OK
 
@@ -90,12 +93,14 @@ async def _answer_all(helm: Helmsman) -> int:
     seen: set[tuple[str, str]] = set()
     away: dict[str, str] = {}
     while True:
+        # Read again after each round: answers lead to new questions.
         asking = await asking_everywhere(helm, away)
         fresh = [
             (one, question) for one in asking for question in one.session.questions if (one.id, question.id) not in seen
         ]
         if not fresh:
             print_unreachable(away)
+            # A session whose questions are unreadable here still counts as one.
             left = sum(max(1, len(one.session.questions)) for one in asking)
             if not left and not seen:
                 echo("There are no open questions.", err=True)
@@ -105,6 +110,7 @@ async def _answer_all(helm: Helmsman) -> int:
             return left
         for one, question in fresh:
             seen.add((one.id, question.id))
+            # The other client may have been faster in the meantime.
             if any(still.id == question.id for still in one.session.questions):
                 await _answer(one, question)
 
@@ -122,6 +128,7 @@ async def _answer(one: AskingSession, question: Question) -> None:
     answered: Answered | None = None
     with anyio.CancelScope() as scope:
         async with background_tasks() as tasks:
+            # An answer by another client withdraws this dialog.
             tasks.start_soon(cancel_when_closed, one.session, question, scope)
             answered = await ask_on_terminal(one.session, question)
     if answered is None:
@@ -165,6 +172,7 @@ def respond_command(
         return _answer_everything() if can_ask(as_json=as_json) else _show_all(as_json=as_json)
     if question is None or not answers:
         return _show(session, question, as_json=as_json)
+    # An answer that makes a rule needs the rule to be seen.
     if answers[0].partition(":")[0].strip() == APPROVE_ALWAYS and not agreed:
         _agree_to_rule(session, question, answers, as_json=as_json)
 
@@ -172,6 +180,7 @@ def respond_command(
 
     async def respond(helm: Helmsman, session_id: str) -> str:
         asking = await helm.session(session_id)
+        # Only its own process can answer in a session that another one runs.
         asking.require_here()
         await asking.respond(question, *answers, by=COMMAND_LINE)
         return asking.status
@@ -214,6 +223,7 @@ def _show(session: str, question: str | None, *, as_json: bool) -> int:
 
     session_id, (asking, questions) = on_session(session, look)
     if question is not None and not questions:
+        # With the words swapped, the answer was taken for the id.
         raise QuestionNotOpen(
             f"Session {session_id} has no open question {visible(question)}. The question's id comes before the answer: "
             f"`helmsman respond {short_id(session_id)}` shows what is asked."
@@ -319,6 +329,7 @@ def show_asking_elsewhere() -> None:
 
 async def _asking(helm: ServiceClient) -> list[AskingSession]:
     working, _ = await helm.tasks.list(status=["working"], limit=_MOST)
+    # Tasks come newest first; the longest wait comes first here.
     asking = [task for task in reversed(working) if task.input_required and task.session_id is not None]
     return [
         AskingSession(await helm.session(task.session_id), task.instruction)

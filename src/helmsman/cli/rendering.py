@@ -113,6 +113,7 @@ class TextRenderer:
             except NotServed as error:
                 if error.go_to is None:
                     return JSONResponse(_OWN_PROCESS)
+                # 409 leads the client to the hub of that directory.
                 return Response(json.dumps({"stateDirectory": str(error.go_to)}), 409, media_type="application/json")
             # The headers are sent immediately: a client that gets none takes the hub for stuck.
             return StreamingResponse(self._text(asked), media_type="application/json")
@@ -139,6 +140,7 @@ class TextRenderer:
         with CallerContext(asked.environment, Path(asked.directory)).entered():
             host = _RenderingHost(asked, self._shared)
             with hosted(host):
+                # On a thread, since commands are synchronous; a limit, since each holds one.
                 code = await anyio.to_thread.run_sync(_render, asked, limiter=self._threads)
         yield json.dumps(_OWN_PROCESS if code is None else {**_ABOUT, "written": host.written(), "exitCode": code})
 
@@ -200,6 +202,7 @@ class _RenderingHost(Host):
 
     def _write(self, stream: str, data: bytes) -> None:
         with self._one_at_a_time:
+            # Pieces of one stream are joined; the order between the streams stays.
             if self._written and self._written[-1][0] == stream:
                 self._written[-1][1].extend(data)
             else:
@@ -212,6 +215,7 @@ class _RenderingHost(Host):
             except (SystemExit, KeyboardInterrupt) as error:
                 raise _ToldToEnd from error  # raised in the event loop, it would end the hub
 
+        # Back on the hub's loop, where its sessions live.
         return anyio.from_thread.run(contained)
 
     def helmsman(self, settings: Settings, on_question: QuestionHandler | None) -> Helmsman:
@@ -222,6 +226,7 @@ class _RenderingHost(Host):
         return self._shared.agent_records.indexes_for(settings, self._asked.environment)
 
     def page(self, text: str) -> None:
+        # The pager runs at the client, which has the terminal.
         self._write("pager", text.encode("utf-8", "backslashreplace"))
 
     def page_as_git(self, text: str) -> None:

@@ -66,6 +66,7 @@ placement_options: Final = with_options(
 
 def take_placement(options: dict[str, Any]) -> dict[str, Any]:
     """Remove the placement options from `options` and return them as a keyword argument for the library."""
+    # The names of the options are those of the fields.
     names = Placement.__struct_fields__
     placement = Placement(**{name: options.pop(name) for name in names})
     return {} if placement == Placement() else {"placement": placement}
@@ -221,8 +222,10 @@ def command(
     placement = take_placement(options)
     arguments = step_arguments(**options) | placement
     if to_host is not None:
+        # Checked before anything is sent to the other machine.
         _check_away(session_id, go_on=go_on, bound=bound, engine=engine)
         context = click.get_current_context()
+        # From here on, directories mean this machine and sessions the other one.
         context.with_resource(hosted(TreeElsewhere(to_host)))
         arguments["bring"] = str(host().place(directory))
         directory = None
@@ -236,6 +239,7 @@ def command(
 
         places = [str(host().place(place)) for place in add_dirs]
         arguments |= worktree_words(places, start, worktree=worktree)
+    # Without a terminal nothing can be typed.
     if prompt is None and issue is None and (as_json or detach or not has_terminal()):
         raise click.UsageError("Missing argument 'PROMPT': what to do. It can be left out only on a terminal.")
     text = None if prompt is None else prompt_text(prompt)
@@ -256,6 +260,7 @@ def command(
         if issue is not None:
             found, linked = await helm.extras.publishing.issue_prompt(issue, host().place(directory))
             message = f"{text}\n\n{found}" if text else found
+        # With nothing typed yet, there is nothing to detach.
         if detach and message is not None:
             with names_ways_out(resumed):
                 return await start_detached(
@@ -274,6 +279,7 @@ def command(
         if attempts is not None:
             further["attempts"] = attempts
         arguments.update(further)
+        # A turn ends with this process only if it has no hub.
         arguments.update(cwd=directory, session_id=resumed, helm=helm, bound=not helm.asks_hub)
 
         async def step(prompt: str, **callbacks: Any) -> StepResult:
@@ -287,6 +293,7 @@ def command(
             outcome = await talk_from_start(lambda typed: partial(step, typed), display, talk=talk)
         else:
             outcome = await follow(partial(step, message), display, talk=talk)
+        # After the turn has begun, because the session has no id before.
         if linked is not None and outcome.session is not None:
             await helm.extras.publishing.link(outcome.session.id, linked)
         if (worktree or to_host) and outcome.result is not None and outcome.session is not None and not as_json:
@@ -329,6 +336,7 @@ def _is_there(directory: str | None) -> bool:
 async def _newest(helm: Helmsman, place: Path) -> str:
     """Return the most recently active session of this directory."""
     found, _ = await helm.list(directory=place)
+    # A worktree that was discarded cannot be continued in.
     found = [info for info in found if host().is_elsewhere or _is_there(info.directory)]
     if not found:
         raise SessionNotFound(f"There is no session in {place} yet. Leave out --continue to start one.")
@@ -347,6 +355,7 @@ async def start_detached(
     issue: str | None = None,
 ) -> int:
     """Start a turn and leave it running. `issue` is the address of the issue that it works on."""
+    # Work without a hub would end with this command.
     if not await helm.goes_on_alone():
         raise InvalidInput(
             "The agent ends with this command, so there is nothing to leave running. Use `helmsman run` without --detach, "
@@ -378,6 +387,7 @@ def prompt_text(prompt: str) -> str:
         return prompt
     host().require_own_process()
     try:
+        # Bytes, so that the terminal's encoding plays no part.
         return sys.stdin.buffer.read().decode("utf-8")
     except UnicodeDecodeError:
         raise InvalidInput("stdin is not UTF-8 text. Give the prompt as text.") from None
@@ -400,6 +410,7 @@ def schema_in(file: str | None) -> dict[str, Any] | None:
     except OSError as error:
         raise click.BadParameter(f"{file} cannot be read: {error.strerror}.", param_hint="--output-schema") from None
     except (ValueError, RecursionError) as error:
+        # A deeply nested file raises RecursionError.
         raise click.BadParameter(f"{file} is not JSON: {error}.", param_hint="--output-schema") from None
     if not isinstance(schema, dict):
         raise click.BadParameter(f"{file} is not a JSON schema: it must be an object.", param_hint="--output-schema")
@@ -460,6 +471,7 @@ async def _plan_and_work(
         if plan is None:
             return await on_question(session, question)
         if not has_terminal():
+            # The plan is the result if it cannot be approved.
             not_approved = str(plan)
             for seen in question.details.get("evidence", ()):
                 if not seen["ok"]:
@@ -473,6 +485,7 @@ async def _plan_and_work(
     except StepInterrupted as error:
         session = helm.sessions.get(str(error.details.get("session_id")))
         if not_approved is None or session is None:
+            # Interrupted for another reason.
             raise
         return StepResult(text=not_approved, output=None, session_id=session.id, usage=session.usage, attempts=1)
 
@@ -549,6 +562,7 @@ def review_command(
         raise click.UsageError("A session has its directory and its model: leave out --cd and --model.")
     from helmsman.terminal import ask_on_terminal
 
+    # A session is reviewed for what it did; without one, for what is uncommitted.
     target: ReviewTarget | None = None
     if base is not None:
         target = ReviewTarget(kind="base", value=base)
@@ -602,6 +616,7 @@ async def _report(helm: Helmsman, session: Session, timeout: float) -> VerifiedR
         in_time = await session.wait(until="end", timeout=timeout)
     finally:
         if session.state.is_running:  # also on Ctrl-C: a detached engine would continue
+            # Shielded: Ctrl-C has cancelled this task.
             with anyio.move_on_after(_STOP_SECONDS, shield=True):
                 await session.interrupt()
     if not in_time:

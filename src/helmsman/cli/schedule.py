@@ -209,6 +209,7 @@ def _confirm(reference: str, agreed: bool, as_json: bool) -> None:
         echo(f"The model of {one_line(schedule.proposed_by)} proposes:\n{what_begins(schedule)}", err=True)
     agree(
         "Confirm it?",
+        # A schedule that a person has made needs no confirmation.
         agreed=agreed or schedule.proposed_by is None,
         as_json=as_json,
         otherwise="A proposed schedule starts work without you.",
@@ -249,6 +250,7 @@ def _cells(schedule: Schedule, task: Task | None) -> tuple[str, ...]:
     from helmsman.shapes.schedules import standing
 
     last = schedule.last
+    # A run without a task was left out, and its note says why.
     ran = "" if last is None else _what_came(last, task) if last.task_id else one_line(last.note or "")
     return schedule.id, standing(schedule), _next(schedule), str(schedule.when), ran, one_line(schedule.prompt)[:500]
 
@@ -265,6 +267,7 @@ def _what_came(run: ScheduleRun, task: Task | None) -> str:
 def _next(schedule: Schedule) -> str:
     if schedule.next_at is None:
         return "never"
+    # A due time may just have passed.
     left = max((schedule.next_at - datetime.now(UTC)).total_seconds(), 0)
     days, hours = divmod(int(left // 3600), 24)
     about = f"{days} d {hours} h" if days else in_words(left if left < 60 else left // 60 * 60)

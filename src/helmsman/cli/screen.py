@@ -45,6 +45,7 @@ class Screen:
     def __init__(self, console: Console, changing: Callable[[], Sequence[Text]] | None) -> None:
         self._console = console
         self._changing = changing
+        # This screen has the terminal to itself, so it may print its last lines again.
         self._region = Region(console, restores=True)
         self._kept: list[Text] = []
         self._pauses = 0
@@ -65,6 +66,7 @@ class Screen:
         self._region.erase()
 
     def print(self, lines: Sequence[Text]) -> None:
+        # Printed during a question, lines would go between its choices.
         if self._pauses:
             self._kept += lines
         elif lines:
@@ -73,6 +75,7 @@ class Screen:
 
     def refresh(self) -> None:
         """Draw the live region."""
+        # From the background, drawing would overwrite the shell.
         if self._changing is None or not self._is_open or self._pauses or in_background(self._console.file.fileno()):
             return
         lines, cursor = [*self._changing()], None
@@ -81,6 +84,7 @@ class Screen:
             rows, (row, column) = typed
             cursor = (len(lines) + row, column)
             lines += rows
+        # The lower end, with the input line, is what must be seen.
         too_many = max(0, len(lines) - max(1, self._console.height - 1))
         self._region.draw(lines[too_many:], None if cursor is None else (max(0, cursor[0] - too_many), cursor[1]))
 
@@ -91,6 +95,7 @@ class Screen:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Yield the terminal to other code during the block."""
+        # Counted, because pauses may overlap.
         self._pauses += 1
         self._region.erase()
         try:
@@ -133,6 +138,7 @@ class StatusLine:
         now = time.monotonic()
         spinner = _SPINNER[int(now * _FRAMES_A_SECOND) % len(_SPINNER)]
         known = None if session is None else session.turn_began_at
+        # A turn that was joined began before this process.
         began = self._began if known is None else min(self._began, known)  # it may have begun before it is watched
         line = Text.assemble((spinner, "cyan"), f" {_clock(now - began)}  ")
         if session is None:
@@ -165,6 +171,7 @@ def _clock(seconds: float) -> str:
 
 def _activity(session: Session) -> str:
     if session.deadlines and session.state.questions:
+        # The question that ends first.
         soonest = min(session.deadlines.values(), key=lambda deadline: deadline.seconds)
         if not soonest.has_end:
             return "waits for an answer"
@@ -196,6 +203,7 @@ log = logging.getLogger(__name__)
 # --- Input history for the arrow keys, in a private, bounded file without secrets -------------------------------------
 
 MOST_LINES: Final = 500
+# NOFOLLOW: a link in the state directory must not lead the history elsewhere.
 _APPEND: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
 _LONGEST: Final = 4000
 """Longest input to keep, in characters. Longer input was pasted and is not worth recalling."""
@@ -210,15 +218,18 @@ class KeptHistory(History):
 
     def load_history_strings(self) -> Iterable[str]:
         lines = self._lines()
+        # Rewritten rarely: appending is cheap, and two processes may write.
         if len(lines) > 2 * MOST_LINES:
             self._try(lambda: replace_file(self._file, "".join(f"{line}\n" for line in lines[-MOST_LINES:])))
         return reversed([text for line in lines[-MOST_LINES:] if (text := _text_in(line))])
 
     def store_string(self, string: str) -> None:
         if len(string) <= _LONGEST:
+            # Prompts may contain keys.
             self._try(lambda: self._append(json.dumps(redact(string)) + "\n"))
 
     def _append(self, line: str) -> None:
+        # 0600 from its creation: prompts are private.
         descriptor = os.open(self._file, _APPEND, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(line)
@@ -303,6 +314,7 @@ class InputLine:
     def put(self, text: str, *, after: bool = False) -> None:
         """Restore text that could not be sent, before or after text typed since."""
         if self._editor is not None:
+            # Before later text, in the order of typing.
             parts = (self._editor.text, text) if after else (text, self._editor.text)
             self._editor.put("\n".join(filter(None, parts)))
 
@@ -333,6 +345,7 @@ class InputLine:
         """Read keys during the block, if this process owns the terminal."""
         with ExitStack() as stack:
             fd = terminal_keys(stack)
+            # A job in the background must not read keys.
             if fd is None or in_background(fd):
                 yield
                 return
@@ -354,6 +367,7 @@ class InputLine:
                 await self._start()
                 yield
             finally:
+                # Never taken back, so that nothing starts to read again.
                 self._suspensions += 1  # permanently
                 with anyio.CancelScope(shield=True):
                     await self._stop()
@@ -364,12 +378,14 @@ class InputLine:
     @asynccontextmanager
     async def suspended(self) -> AsyncIterator[None]:
         """Release the keys during the block."""
+        # Counted: a question and a pager may overlap.
         self._suspensions += 1
         try:
             await self._stop()
             yield
         finally:
             self._suspensions -= 1
+            # Reading must resume also when the block was cancelled.
             with anyio.CancelScope(shield=True):
                 await self._start()
 
@@ -448,6 +464,7 @@ class InputLine:
             text = self._editor.text
             word = text.split(" ")[-1]
             common = _common_beginning(offered)
+            # As a shell does: the common beginning first, then the first candidate.
             ends = f"{offered[0]} " if len(offered) == 1 else common if len(common) > len(word) else offered[0]
             self._editor.put(text.removesuffix(word) + ends)
             return
@@ -462,6 +479,7 @@ class InputLine:
 
     def _offered(self) -> Sequence[str]:
         """Return the completions of the word before the cursor."""
+        # Inside the text a completion would replace the wrong word.
         if self._editor is None or self._typing is None or self._editor.cursor != len(self._editor.text):
             return ()
         return self._typing.completions(self._editor.text)
@@ -486,6 +504,7 @@ class InputLine:
 
 def _common_beginning(words: Sequence[str]) -> str:
     """Return what all of the words begin with."""
+    # The smallest and the largest word differ first.
     first, last = min(words), max(words)
     differs = next((place for place, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), None)
     return first if differs is None else first[:differs]

@@ -156,12 +156,16 @@ def command(
 def _serve_http(settings: Settings, flags: Mapping[str, object], options: HttpOptions) -> int:
     from helmsman.httpd.listening import TOKEN_NAME, http_token, listen
 
+    # Before a token is made or a port is taken.
     options.check()
+    # Made now, so that clients can read it as soon as the address is printed.
     http_token(settings.state_dir)
     with listen(options) as listener:
         address, token_file = options.address(listener), settings.state_dir / TOKEN_NAME
+        # The hub listens on this socket, so that the port outlives it.
         asked = listen_request("http", flags, options)
         code = serve_in_hub(settings, asked, listener, lambda: _announce(address, token_file))
+        # None: no hub can be used, so this process serves.
         if code is not None:
             return code
         import anyio
@@ -178,6 +182,7 @@ async def _serve_stdio(settings: Settings) -> int:
     import helmsman.service  # noqa: F401 - modules imported before gc.freeze are never scanned again
     from helmsman.mcp.stdio import serve_stdio
 
+    # Modules stay for ever: the collector need not look at them again.
     gc.freeze()
     gc.enable()
     return await serve_until_signal(settings, serve_stdio)
@@ -200,6 +205,7 @@ async def serve_until_signal(settings: Settings, serve: Callable[[HelmsmanServic
         nonlocal exit_code
         exit_code = code
         serving.cancel()
+        # Codex may hang while it shuts down.
         exit_after(_LEAVE_SECONDS, code)
 
     async with background_tasks() as tasks:
@@ -207,6 +213,7 @@ async def serve_until_signal(settings: Settings, serve: Callable[[HelmsmanServic
         async with HelmsmanService(settings) as helm:
             with serving:
                 await serve(helm)
+                # Before Helmsman closes, while its sessions are still known.
                 left = await helm.task_writer.leave()
     if left:
         _say_what_became_of(left, settings)
@@ -222,6 +229,7 @@ def _say_what_became_of(tasks: Sequence[Task], settings: Settings) -> None:
     path = settings.state_dir / REGISTRY_NAME
     with closing(Registry(path, address=settings.store)) as registry, suppress(RegistryUnavailable):
         for task in tasks:
+            # From the registry: another process may continue it.
             now = registry.get(task.id) or task
             if now.is_running:
                 where = "in the cloud" if now.origin == "cloud" else "in its detached engine"
@@ -264,6 +272,7 @@ def serve_in_hub(
     except _Stop as stop:
         return int(stop.args[0])
     except Refused as refused:
+        # The settings of this process want no hub.
         if refused.code == "not_served":
             return None
         raise HelmsmanError(str(refused)) from refused
@@ -279,11 +288,14 @@ def _keep_listening(state: str, asked: Mapping[str, Any], listener: socket, anno
 
     way, outdated, is_announced = HubConnector(state), 0, False
     while True:
+        # Another hub takes over the socket if this one ends.
         with closing(way.connection()) as connection:
             for name, data in events(connection, "POST", LISTEN_PATH, asked, [listener.fileno()]):
                 if name == "listening":
+                    # The connection works, so the next failure counts from the beginning.
                     way.welcomed()
                     hub = json.loads(data)
+                    # Once for each hub: one that does not come up must not be started again and again.
                     if is_newer(__version__, hub["version"]) and hub["pid"] != outdated:
                         outdated = hub["pid"]
                         start_successor(way.state)
@@ -291,6 +303,7 @@ def _keep_listening(state: str, asked: Mapping[str, Any], listener: socket, anno
                         is_announced = True
                         announce()
                 elif name == END and data == LATER.decode():
+                    # A new client is the first reason to start a hub again.
                     select.select([listener], [], [])  # the hub was stopped: the next one starts with the next client
 
 

@@ -92,6 +92,7 @@ def fork_command(session: str, message: str | None, from_turn: str | None, as_js
     """
     settings = settings_of_command()
     if message is not None:
+        # The turn is shown on this terminal.
         host().require_own_process()
     host().begin_change()
 
@@ -194,6 +195,7 @@ def compact_command(session: str, as_json: bool) -> int:
 
     async def compact(helm: Helmsman, session_id: str) -> Session:
         compacting = await helm.extras.upkeep.compact(session_id)
+        # Compacting is a turn, and may hang like any other.
         if not await compacting.wait(until="end", timeout=_SECONDS):
             await compacting.interrupt()
             raise EngineTimeout(
@@ -239,6 +241,7 @@ def goal_command(session: str, goal: str | None, clear: bool, as_json: bool) -> 
             return None
         if goal is None:
             return await upkeep.goal(session_id)
+        # The goal is worked on after this command has ended.
         if not await helm.goes_on_alone():
             raise InvalidInput(
                 "A goal is worked on in the background, and here the engine ends with this command. Use an engine that "
@@ -297,6 +300,7 @@ def interrupt_command(session: str, as_json: bool) -> None:
     host().begin_change()
 
     async def stop(helm: Helmsman, session_id: str) -> tuple[str, int]:
+        # Counted before, because interrupting drops them.
         queued = len((await helm.session(session_id)).queue)
         return (await helm.interrupt(session_id)).status, queued
 
@@ -319,6 +323,7 @@ def steer_command(session: str, message: str, as_json: bool) -> None:
 
     async def steer(helm: Helmsman, session_id: str) -> None:
         steered = await helm.session(session_id)
+        # Only the process that runs the turn can put a message into it.
         steered.require_here()
         if not steered.state.is_running:
             raise SessionIdle(
@@ -347,10 +352,12 @@ def attach_command(session: str, as_json: bool) -> int | None:
     """
     from helmsman.terminal import has_terminal
 
+    # With --json the command is only shown.
     if not as_json:
         host().require_own_process()
         if not has_terminal():
             raise InvalidInput("This needs a terminal. `helmsman session attach --json` shows what to run in one.")
+        # On another machine the program runs there, on an SSH terminal.
         if (code := host().run_there("session", "attach", session)) is not None:
             return code
     session_id, found = on_session(session, _own_terminal)
@@ -379,6 +386,7 @@ def _run_terminal(found: OwnTerminal) -> int:
     """Run the program on this terminal, keep its engine alive in parallel, and return the exit code."""
     from helmsman.agents.registry import engine_in_use
 
+    # The hub must not end the engine while the program uses it.
     with engine_in_use(settings_of_command().state_dir, found.engine):
         before = signal.signal(signal.SIGINT, lambda *_: None)  # leave Ctrl-C to the program
         try:
@@ -416,12 +424,15 @@ def open_command(session: str, only_path: bool, as_json: bool) -> int | None:
     if as_json:
         print_json({"sessionId": session_id, "directory": directory})
         return None
+    # In a pipe, for `cd "$(…)"`.
     if only_path or not sys.stdout.isatty():
         click.echo(directory)
         return None
     host().require_own_process()
     known = environment()
+    # EDITOR may have options.
     words = shlex.split(known.get("VISUAL") or known.get("EDITOR") or "")
+    # An editor that a session could have written must not run.
     program = available(words[0], known) if words else None
     if program is None:
         raise InvalidInput(f"No editor is set. Set EDITOR, or go there: cd {shlex.quote(directory)}")
@@ -488,6 +499,7 @@ def rewind_command(
             as_json=as_json,
             otherwise=f"Session {shown.session_id} would be taken back, and --show shows what is lost by it.",
         )
+        # Exactly what was shown is done: otherwise the digest does not match.
         digest = shown.digest
     agreed_to = digest
     done = with_helmsman(
@@ -550,6 +562,7 @@ def export_command(session: str, form: str | None, output: str | None, as_json: 
         return as_markdown(looked_at, turns) if form == "md" else as_page(looked_at, turns, as_html)
 
     session_id, rendered = on_session(session, render)
+    # A model's text may have lone surrogates.
     content = rendered.encode("utf-8", "backslashreplace").decode()
     with new_file(output) as file:
         file.write(content)
@@ -581,6 +594,7 @@ def import_command(file: str, message: str, agent: str | None, worktree: bool, a
 
     settings = settings_of_command()
     path = Path(file)
+    # Looked at before reading, because the file is read whole.
     if path.stat().st_size > MOST_BYTES:
         raise InvalidInput(f"{file} is larger than {MOST_BYTES // 1024**2} MiB, which no exported session is.")
     prompt = read_document(path.read_bytes()).prompt(message)
@@ -649,11 +663,13 @@ def say_command(
 
     async def send(helm: Helmsman, display: Display) -> int:
         known = await helm.session(session)
+        # This very message was already sent by a hub that died.
         if (before := done_before()) is not None:
             if before.status in ("canceled", "failed", "unknown"):
                 raise OutcomeUnknown(
                     f"The hub that should have sent this has died, and {before.id} is {before.status}."
                 )
+            # It was sent, so it is not repeated.
             return print_sent(known, await helm.session(before.session_id or known.id), before.id)
         if when_busy is not None:
             known.require_here()
@@ -661,12 +677,15 @@ def say_command(
             sent = await helm.say(known.id, text, images=images, when_busy=when_busy or "error", **options)
         from helmsman.cli.follow import Talk, until_sent
 
+        # A queued message is followed until it is sent, since Ctrl-C leaves it queued.
         if when_busy == "queue" and (not_sent := await until_sent(helm, sent, sent.task_id)) is not None:
             reason = not_sent.note or "It was dropped."
             shown = {"sessionId": sent.id, "status": sent.status, "taskId": not_sent.id, "note": reason}
             print_result(f"Not sent. {reason}", shown, as_json=as_json)
             return ExitCode.INTERRUPTED
+        # Its turn has begun, so that its status is the one of this message.
         await sent.begun.wait()
+        # Without a hub the turn ends with this process, so it is followed to its end.
         if wait or not (sent.goes_on_alone or await helm.goes_on_alone()):
             from helmsman.cli.follow import Talk
 
@@ -723,6 +742,7 @@ def with_display(do: Callable[[Helmsman, Display], Awaitable[int]], *, as_json: 
     from helmsman.terminal import has_terminal
 
     settings = settings_of_command()
+    # Others can answer in a session of the hub; refusing here would answer for them.
     display = new_display(settings, as_json=as_json, answer=None if has_terminal() else _leave_to_others)
     return with_helmsman(lambda helm: do(helm, display), settings=settings, on_question=display.on_question)
 

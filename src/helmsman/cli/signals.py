@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskStatus
 
 
+# Windows has no SIGQUIT.
 _MEANING: Final = {signal.SIGINT: ExitCode.INTERRUPTED, getattr(signal, "SIGQUIT", None): ExitCode.OK}
 _SHUTDOWN_SECONDS: Final = 2.0
 
@@ -34,6 +35,7 @@ async def handle_signals(on_signal: Callable[[ExitCode], None], *, task_status: 
             async for number in signals:
                 on_signal(_MEANING.get(number, ExitCode.TERMINATED))
     finally:
+        # From here on, Ctrl-C interrupts the shutdown.
         signal.signal(signal.SIGINT, _interrupt_shutdown)
 
 
@@ -45,6 +47,8 @@ def _interrupt_shutdown(_number: int, _frame: FrameType | None) -> None:
 
 def exit_after(seconds: float, code: int) -> None:
     """Force the process to exit after this time."""
+    # A thread, because the event loop may hang; `_exit`, because other threads may.
     timer = threading.Timer(seconds, os._exit, (code,))
+    # It must not keep a process that ends in time.
     timer.daemon = True
     timer.start()

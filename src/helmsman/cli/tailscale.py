@@ -56,6 +56,7 @@ class Tailnet:
         if status.get("BackendState") != "Running" or not name:
             raise InvalidInput("Tailscale is not connected, or has no name for this machine. Run `tailscale up`.")
         tailnet = cls(program, name)
+        # Overwriting another service of the user would be silent.
         if tailnet._is_serving():
             raise InvalidInput(
                 f"Tailscale serves something else on port {_HTTPS_PORT}. End it with `tailscale serve --https=443 off`."
@@ -81,9 +82,11 @@ class Tailnet:
                 ["/bin/sh", "-c", _SERVE, "sh", *words],
                 stdin=subprocess.PIPE,
                 stdout=log,
+                # Its output tells why it does not serve.
                 stderr=log,
                 env=environment_for(),
                 cwd="/",
+                # In its own process group, which the shell ends as a whole.
                 start_new_session=True,
             )
         finally:
@@ -92,10 +95,12 @@ class Tailnet:
         try:
             yield
         finally:
+            # The shell waits for the end of its input.
             serving.stdin.close()
             with suppress(subprocess.TimeoutExpired):
                 serving.wait(_END_SECONDS)
             if serving.returncode is None:
+                # The whole group: a Tailscale that ignores SIGTERM must not keep the port.
                 os.killpg(serving.pid, signal.SIGKILL)
                 serving.wait()
 
@@ -116,6 +121,7 @@ class Tailnet:
     def _is_serving(self) -> bool:
         """Return whether something has the port, served in the background or by a command in the foreground."""
         served = self.run("serve", "status", "--json")
+        # Commands in the foreground are listed apart from the configuration.
         everything = (served, *(served.get("Foreground") or {}).values())
         return any(str(_HTTPS_PORT) in (one.get("TCP") or {}) for one in everything)
 

@@ -154,6 +154,7 @@ def _wait(reference: str, timeout: float | None, as_json: bool) -> int:
         return await helm.tasks.wait(await helm.tasks.find(reference), timeout=timeout)
 
     task = with_helmsman(wait)
+    # A task that asks needs an answer, not more waiting.
     goes_on = task.is_running and not task.input_required
     _print_task(task, as_json=as_json, timedOut=goes_on)
     if goes_on and not as_json:
@@ -185,6 +186,7 @@ def _submit(
     """
     text = prompt_text(prompt)
     host().begin_change()
+    # On another machine its own file system decides.
     place = host().place(directory) if host().is_elsewhere else existing_directory("directory", directory)
 
     async def submit(helm: Helmsman) -> Task:
@@ -192,6 +194,7 @@ def _submit(
         task_id = await helm.tasks.cloud.submit(
             text, environment=environment, attempts=attempts, branch=branch, directory=place
         )
+        # The cloud answers after some seconds.
         while (task := await helm.tasks.find(task_id)).status == "pending":  # noqa: ASYNC110 - no event
             await anyio.sleep(_SUBMITTED_POLL)
         return task
@@ -223,6 +226,7 @@ def _cancel(reference: str, reason: str | None, as_json: bool) -> int:
         # British spelling in prose; the status value stays "canceled"
         status = "cancelled" if task.status == "canceled" else task.status
         echo(f"{one_line(message)} {task.id} is {status}.", err=True)
+    # A cloud task continues, because it cannot be stopped from here.
     return ExitCode.FAILED if task.is_running else ExitCode.OK
 
 
@@ -292,6 +296,7 @@ def _print_done(results: TaskResults) -> None:
 def _print_text(text: str, *, is_diff: bool) -> None:
     """Print text unchanged for a program; neutralise control characters on a terminal."""
     if not is_terminal(console := result_console()):
+        # A diff ends with its own line break.
         echo(text, nl=not is_diff)
     elif is_diff:
         print_diff(text.encode("utf-8", "surrogateescape"), console)
@@ -398,6 +403,7 @@ def _standing(task: Task) -> str:
 
 def _row(task: Task) -> tuple[str | None, ...]:
     time = task.updated_at.isoformat(timespec="seconds")
+    # For programs, the columns stay the same, so remarks go into the status.
     more = f" ({WAITING_FOR_YOU})" if task.input_required else " (a question timed out)" if task.timed_out else ""
     more = " (waits for the usage limit)" if task.waiting_for == QUOTA else more
     status = task.status + more

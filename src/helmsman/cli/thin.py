@@ -52,6 +52,7 @@ _UTF8 = ("utf-8", "utf8")
 def with_host(arguments: list[str]) -> list[str]:
     """Return the arguments with `--host` added if a session id includes its machine: `build:3b2d5c8e`."""
     given = arguments[1] if arguments[:1] == ["--host"] and len(arguments) > 1 else ""
+    # `--host build` and `build:id` may both be given, if they agree.
     own = arguments[2:] if given else arguments
     name = command_name(own)
     if name not in OF_SESSION:
@@ -59,6 +60,7 @@ def with_host(arguments: list[str]) -> list[str]:
     words = len(name.split())
     place = next((place for place, one in enumerate(own) if place >= words and not one.startswith("-")), 0)
     name, colon, session = own[place].partition(":")
+    # A colon may belong to a message or a path.
     if not colon or not session or " " in session or given not in ("", name):
         return arguments
     from helmsman.hub.hosts import HostFailed, known_hosts
@@ -76,7 +78,9 @@ def run(arguments: Sequence[str]) -> int | None:
     None: the command must run in this process. Nothing was done or shown.
     """
     completing = os.environ.get(COMPLETION, "").endswith("_complete")
+    # Help needs no hub.
     asks = completing or (command_name(arguments) in ASKING and not _HELP.intersection(arguments))
+    # The hub writes UTF-8.
     if not asks or not wanted(os.environ) or not _speaks_utf8():
         return None
     try:
@@ -99,6 +103,7 @@ class _OwnProcess(Exception):
 def _request(arguments: Sequence[str]) -> bytes:
     import json
 
+    # The hub has no terminal, so it gets the size of this one.
     columns, lines = _terminal_size()
     content = {
         "arguments": list(arguments),
@@ -132,12 +137,14 @@ def _answer(request: bytes, *, is_patient: bool) -> dict[str, Any]:
         if status == _CONFLICT and "stateDirectory" in content:
             way = HubConnector(content["stateDirectory"])
         elif status == _OK and "version" in content:
+            # A newer client replaces an older hub in the background; this answer is still good.
             if is_patient and is_newer(__version__, content["version"]):
                 start_successor(way.state)
             if "exitCode" not in content:
                 raise _OwnProcess
             return content
         elif status:
+            # Another status is an answer that this version does not know.
             raise _OwnProcess
     raise _OwnProcess
 
@@ -155,6 +162,7 @@ def _asked(connection: _socket.socket, request: bytes) -> tuple[int, dict[str, A
         connection.settimeout(_BEGIN_SECONDS)
         connection.sendall(request)
         while chunk := connection.recv(_CHUNK):
+            # It has begun, so it works; a long list may take its time.
             connection.settimeout(None)
             said += chunk
     except TimeoutError:
@@ -165,6 +173,7 @@ def _asked(connection: _socket.socket, request: bytes) -> tuple[int, dict[str, A
         connection.close()
     head, _, body = said.partition(b"\r\n\r\n")
     try:
+        # The server streams its answer.
         return int(head.split()[1]), json.loads(_without_chunks(body) if b"chunked" in head.lower() else body)
     except (IndexError, ValueError):
         return 0, {}
@@ -184,6 +193,7 @@ def _show(answer: dict[str, Any]) -> int:
     for stream, text in answer["written"]:
         if stream in ("pager", "git_pager") and _page(stream, text):
             continue
+        # The bytes as they were written, also those that are not UTF-8.
         _write(2 if stream == "err" else 1, text.encode("utf-8", "surrogateescape"))
     return int(answer["exitCode"])
 

@@ -104,6 +104,7 @@ class TranscriptPrinter:
     @property
     def unfinished(self) -> list[Text]:
         """Lines of the paragraph being written."""
+        # The newest message is the one that grows.
         for message in reversed(self._messages.values()):
             if not message.rest.strip():
                 continue
@@ -116,6 +117,7 @@ class TranscriptPrinter:
 
     def lines(self, event: events.Event) -> list[Text]:
         """Return the lines that an event adds."""
+        # Questions of sub-agents are asked like all others.
         if event.agent_id is not None and not isinstance(event, events.QuestionAsked | events.QuestionClosed):
             lines = self._of_sub_agent(event)
         else:
@@ -125,6 +127,7 @@ class TranscriptPrinter:
         if self._held is not None and not self._keeps_held(event):
             held, self._held = self._held, None
             lines = [*self._message_lines(held), *lines]
+        # The heading of a command is still directly above if nothing was printed since.
         if not isinstance(event, events.ItemStarted | events.QuestionClosed):
             self._below = None
         return lines
@@ -161,6 +164,7 @@ class TranscriptPrinter:
             case events.Notice():
                 loud = event.kind in ("warning", "rate_limit")
                 return self._remark(event.message, "yellow" if loud else "dim")
+            # Printed with the next attempt, or as the outcome of the step.
             case events.TurnEnded(outcome="failed"):
                 self._failed = event.failure.message if event.failure is not None else "The agent gave no reason."
                 return self._flush()
@@ -176,6 +180,7 @@ class TranscriptPrinter:
 
     def _turn_requested(self, text: str) -> list[Text]:
         lines: list[Text] = []
+        # A retry continues in the same session.
         if self._failed is not None:
             lines += [Text(), *self._remark(f"The turn failed: {self._failed} Trying again.", "yellow")]
         self._failed, self._prompt, self._steps = None, text, ()
@@ -194,6 +199,7 @@ class TranscriptPrinter:
         if self._settings is None:  # agent and directory do not change, so they are shown once
             who = () if self.agent == DEFAULT_AGENT else (self.agent,)
             shown = (*who, *applied, *([] if self.directory is None else [self.directory]))
+        # Some agents report the same settings before each turn.
         if not shown or applied == self._settings:
             return []
         self._settings = applied
@@ -225,6 +231,7 @@ class TranscriptPrinter:
     def _keeps_held(self, event: events.Event) -> bool:
         """Return whether a held message may still become the result."""
         if isinstance(event, events.TurnEnded):
+            # Only the last message of a turn that completed is its result.
             return event.outcome == "completed"
         return (
             isinstance(event, events.ItemEnded)
@@ -276,6 +283,7 @@ class TranscriptPrinter:
             earlier, self._held = self._held, item.text
             return [] if earlier is None else self._message_lines(earlier)
         message = self._messages.pop(item.id, _Message())
+        # Models may correct the beginning of a message at its end.
         if not item.text.startswith(message.text[: message.given]):
             return []  # the final text differs from the streamed text; keep the shown text
         rest = item.text[message.given :]
@@ -308,6 +316,7 @@ class TranscriptPrinter:
         """Return commands that the end of the turn cut off. Codex reports the end of only a few, later."""
         commands = [item for item in self._open.values() if isinstance(item, events.CommandExecution)]
         self._open.clear()
+        # Codex may report their end later, which must not be shown again.
         self._cut_off.update(item.id for item in commands)
         return [line for item in commands for line in self._command(replace(item, status="failed"))]
 
@@ -322,6 +331,7 @@ class TranscriptPrinter:
         self._open.pop(item.id, None)
         match item:
             case events.UserMessage():
+                # The prompt is shown when the turn is requested.
                 return [] if item.text == self._prompt else self._user_lines(item.text)  # otherwise it steered the turn
             case events.AgentMessage():
                 return self._message_ended(item)
@@ -343,6 +353,7 @@ class TranscriptPrinter:
                 return self._other(item)
 
     def _reasoning(self, item: events.Reasoning) -> list[Text]:
+        # Codex sets headings of its reasoning in bold.
         text = visible(item.text.strip()).replace("**", "")
         return [Text(), *fold(self._console, Text(text, "dim italic"))] if text else []
 
@@ -362,11 +373,13 @@ class TranscriptPrinter:
         verdict = _verdict(item)
         if output:
             verdict.append(f", {len(output)} line{'' if len(output) == 1 else 's'}", "dim")
+        # The output of a failed command is what the user looks for.
         failed = [] if item.exit_code in (0, None) or item.declined else self._tail(output, _FAILED_LINES)
         if self._below == item.id:
             return [*fold(self._console, verdict), *failed]
         heading = Text.assemble(("$ ", "bold cyan"), (one_line(shell_script(item.command)), "bold"))
         room = self._console.width - verdict.cell_len - 2
+        # Cut the command rather than break the line, unless there is hardly any room.
         if heading.cell_len <= room or room >= self._console.width // 2:
             heading.truncate(room, overflow="ellipsis")
             return [Text(), Text.assemble(heading, "  ", verdict), *failed]
@@ -374,6 +387,7 @@ class TranscriptPrinter:
 
     def _tail(self, output: list[str], most: int) -> list[Text]:
         lines: list[Text] = []
+        # Leaving out a single line would take as much room as the line.
         if len(output) > most + 1:
             lines.append(crop(self._console, Text(f"… {len(output) - most} lines above", "dim")))
             output = output[-most:]
@@ -396,6 +410,7 @@ class TranscriptPrinter:
     def _plan(self, plan: events.TodoList) -> list[Text]:
         """Return all steps of a new plan, later only changed steps."""
         old = {step.text: step.status for step in self._steps}
+        # An agent may reword its plan: then it is a new one.
         is_new = not old or [step.text for step in plan.steps] != [step.text for step in self._steps]
         changed = [step for step in plan.steps if is_new or old.get(step.text) != step.status]
         self._steps = plan.steps
@@ -469,10 +484,12 @@ class TranscriptPrinter:
         self._below = question.item_id if is_last else None  # its result follows directly
         answered_here = event.question_id in self.answered_here and (event.by, event.via) == _ASKED_HERE
         if self._asked_here and (answered_here or event.answer is None):
+            # The dialog has shown the question and its answer.
             return []
         if event.by == str(HANDLER) and self._answered_by:
             outcome = f"{event.answer} ({self._answered_by})"
         else:
+            # The question was answered elsewhere, so it is named.
             outcome = in_words(event.answer, event.by, event.via, event.reason)
         refused = event.answer is not None and event.answer.partition(":")[0] in REFUSALS
         style = "yellow" if event.answer is None else "red" if refused else "green"
@@ -487,6 +504,7 @@ def _verdict(item: events.CommandExecution) -> Text:
     if item.declined:
         return Text("✗ declined, not run", "red")
     took = "" if item.duration_ms is None else f" ({item.duration_ms / 1000:.1f} s)"
+    # Some agents report no exit code.
     if item.exit_code is None:
         return Text(f"✗ did not finish{took}", "red") if item.status == "failed" else Text(f"✓ done{took}", "dim green")
     ok = item.exit_code == 0

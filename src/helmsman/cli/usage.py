@@ -61,6 +61,7 @@ def command(since: str | None, group_by: str, agent: str | None, limit: int | No
     told, budgets = with_helmsman(look)
     groups, rest = told.first(limit)
     others = merged(rest) if rest else None
+    # Ids of sessions mean nothing to a person.
     about = titles(group.key for group in groups) if by == "session" else None
     unpriced = ", ".join(map(one_line, told.unpriced_models))
     notes = [f"Without a known price, and so not in the cost (+): {unpriced}."] if unpriced else []
@@ -73,6 +74,7 @@ def command(since: str | None, group_by: str, agent: str | None, limit: int | No
         | ({"budgets": [budget_as_dict(state) for state in budgets]} if budgets else {}),
         [_row(group) + (() if about is None else (about.get(group.key or "", ""),)) for group in groups],
         (
+            # Directories differ at their end, ids at both.
             Column(group_by.upper(), "cyan", gives_way="no" if by == "session" else "at its beginning"),
             _of(by),
             *_NUMBERS,
