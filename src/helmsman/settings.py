@@ -446,7 +446,7 @@ def setting_texts() -> tuple[SettingText, ...]:
 
 
 _FLAGS: Final = {"default_model": "model", "default_profile": "profile", "default_config": "config"}
-"""Flags whose names differ from their settings."""
+"""Flags with other names than their settings."""
 
 
 def _from_flags(flags: Mapping[str, object], cwd: Path, home: Path) -> Iterable[Given]:

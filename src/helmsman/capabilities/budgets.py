@@ -383,7 +383,7 @@ class Budgets:
             raise
 
     def asks(self, session: Session, ended: TurnEnded) -> bool:
-        """Return whether this module stopped a turn whose task continues after a yes."""
+        """Return whether this module stopped a turn, and its task continues after a yes."""
         is_ours = session.is_pausing
         session.pause(is_pausing=False)
         task_id = self._helm.task_writer.running_task(session.id)
@@ -460,7 +460,7 @@ class _Grant:
         return {"upTo": self.up_to, "of": self.of, "day": self.day, "project": self.project}
 
     def covers(self, key: str, amount: float, project: str | None) -> bool:
-        # A changed budget makes void what was granted beyond it.
+        # A changed budget voids the grants beyond it.
         return (self.key, self.of, self.project) == (key, amount, project)
 
 

@@ -235,7 +235,7 @@ class Changes:
         expected = self.shown.expected(viewer, session_id, digest)
         # Ended first, because they could change files while these are compared.
         ended = await self.end_commands(tree)
-        # Run by `apply` on what it is about to apply, since the worktree may change until then.
+        # Run by `apply` on the diff that it is about to apply, since the worktree may change until then.
         check = self.shown.check_of(session_id, expected)
         with suppress(SessionNotFound):  # a worktree may outlive its session
             # Recorded before it happens: after a crash, the next hub knows that it may have been applied.

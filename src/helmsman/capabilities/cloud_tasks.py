@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 #     [cloud.environments]                # in your own file only
 #     site = "env_0123456789abcdef"
 #
-# An environment has secrets and network access of its own. A project's file comes with the repository and may be
+# An environment has its own secrets and network access. A project's file comes with the repository and may be
 # hostile, so it can only choose among the names that your own file has; a name that is not there counts for nothing.
 
 _KEYS: Final = ("default_environment", "environments", "takes_long_work")

@@ -79,7 +79,7 @@ class ToPublish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullRequestNews:
-    """What is new at a pull request. `ignored` are the authors of the comments that do not count."""
+    """News of a pull request. `ignored` are the authors of the comments that do not count."""
 
     state: PullRequestState
     failed: tuple[FailedCheck, ...]
@@ -226,7 +226,7 @@ class Publishing:
     # --- following a pull request ------------------------------------------------------------------------------------
 
     async def news(self, session_id: str, authors: Collection[str] = ()) -> PullRequestNews:
-        """Return what is new at the session's pull request.
+        """Return the news of the session's pull request.
 
         Comments count only of members of the repository and of `authors`: a turn acts on them and pushes the result, and on
         a public repository anybody may comment.

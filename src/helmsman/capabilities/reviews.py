@@ -276,7 +276,7 @@ class Reviews:
         the prompt asks for findings as JSON. A `diff` without a target came from elsewhere.
 
         Raises:
-            InvalidInput: There is no diff, and the agent has no review of its own.
+            InvalidInput: There is no diff, and the agent lacks its own review.
             WorktreeError: Git cannot be run, or fails.
         """
         state_dir = self._helm.settings.state_dir

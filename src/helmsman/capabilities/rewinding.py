@@ -1,6 +1,6 @@
 """Rewind a session to before one of its turns: files, conversation, or both.
 
-A preview has a digest, and only what was shown is carried out. Files are written all or none, before the agent forgets
+A preview has a digest, and only the shown changes are carried out. Files are written all or none, before the agent forgets
 its turns; after a crash in between, the same call completes the rewind. Their previous content is saved first, and the
 whole conversation is archived as a separate session before turns are forgotten.
 """
@@ -126,7 +126,7 @@ class Snapshots:
         self._helm.in_background(partial(self._run, session, take))
 
     def git_of(self, session: Session) -> Git | None:
-        """Return the working tree of a session; None if there is none, or if a part of it is outside the allowed roots.
+        """Return the working tree of a session; None without one, or if a part of it is outside the allowed roots.
         Blocks.
 
         Raises:

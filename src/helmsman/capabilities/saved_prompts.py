@@ -71,7 +71,7 @@ def saved_prompts(env: Mapping[str, str] | None = None) -> dict[str, SavedPrompt
 
 
 def expanded_prompt(typed: str, prompts: Mapping[str, SavedPrompt]) -> str | None:
-    """Return the prompt that `/NAME arguments` stands for; None if there is none of this name."""
+    """Return the prompt for `/NAME arguments`; None if no prompt has this name."""
     name, _, arguments = typed.strip().removeprefix("/").partition(" ")
     prompt = prompts.get(name)
     return None if prompt is None else prompt.with_arguments(arguments.strip())

@@ -172,7 +172,7 @@ class Schedules:
         return await self._resume(schedule)
 
     async def confirm(self, schedule_id: str) -> Schedule:
-        """Enable a proposed schedule, after a user was shown what it does (`what_begins`).
+        """Enable a proposed schedule, after a user has seen its description (`what_begins`).
 
         Raises:
             InvalidInput: It is not proposed.
@@ -239,6 +239,6 @@ def _refuse_proposed(schedule: Schedule) -> None:
 
 
 def unanswered(session: Session) -> Unanswered:
-    """Return the error for a run whose question was not answered in time: it has failed, whatever it does next."""
+    """Return the error for a run with a question that was not answered in time: it has failed, whatever it does next."""
     asked = session.state.timed_out[-1:] or ["a question"]
     return Unanswered(f"No answer in time: {asked[0]} Answer next time, or give it a rule.")

@@ -242,7 +242,7 @@ class Upkeep:
     async def _run(
         self, session_id: str, what: str, ask: Callable[[Engine], Awaitable[object]], needed: Capability
     ) -> Session:
-        """Run a turn whose request returns no turn id. It has begun when its events say so."""
+        """Run a turn that is requested without getting a turn id. It has begun when its events say so."""
         await self._helm.agent_records.refuse_archived(session_id)
         session = await self._helm.session(session_id)
         await self._helm.engine(needed, agent=session.options.agent)  # refused before anything is registered

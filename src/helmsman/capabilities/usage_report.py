@@ -445,7 +445,7 @@ def parse_since(text: str, now: datetime | None = None) -> datetime:
     """Parse a time such as `24h`, `7d`, `2w` ago, a date (from local midnight), or a date with a time.
 
     Raises:
-        InvalidInput: It is none of these.
+        InvalidInput: It is another text.
     """
     now = now or datetime.now().astimezone()
     text = text.strip()

@@ -50,7 +50,7 @@ class ClientTrees:
 
     @asynccontextmanager
     async def packed(self, draft: FleetDraft, directory: Path) -> AsyncIterator[tuple[FleetDraft, tuple[str, ...]]]:
-        """Yield a draft with the tree around a directory, and descriptions of what is not sent.
+        """Yield a draft with the tree around a directory, and descriptions of the parts that are not sent.
 
         Raises:
             InvalidInput: There is no repository, or it is outside the allowed roots.

@@ -143,7 +143,7 @@ class FleetNotices(NoticeStore):
                 await self.add(notification, to)
 
     async def take_over(self) -> None:
-        """Send again what a machine did not send in its time."""
+        """Send messages again that a machine did not send in time."""
         now = microseconds(self.clock())
         left = await self._read(lambda connection: {row["recipient"] for row in connection.execute(_LEFT, (now,))})
         # Only recipients that this machine knows: others have their own senders.
@@ -167,7 +167,7 @@ class FleetNotices(NoticeStore):
         return notification.question_id is None or (await self._of(notification.about))[0] is not None
 
     async def _of(self, about: str) -> tuple[Notification | None, Mapping[str, Sequence[str]]]:
-        """Return the notice of a subject, and what each recipient wants to hear of it."""
+        """Return the notice of a subject, and the detail that each recipient gets."""
         kind, _, rest = about.partition(" ")
         subject = rest.partition(" ")[0]
         # Runs of a schedule carry its policy, as no client asks for them.

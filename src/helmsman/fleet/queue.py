@@ -241,5 +241,5 @@ async def put_back(
 
 
 async def hand_over_tasks(database: FleetDatabase, worker: str) -> None:
-    """Return all tasks of a worker that was stopped in order, so that other workers continue them at once."""
+    """Return all tasks of a worker that was stopped in order, so that other workers continue them immediately."""
     await put_back(database, worker, f"Its machine {machine_of(worker)} was stopped.", is_handed_over=True)

@@ -276,7 +276,7 @@ _COLUMNS: Final = (
 _STEPS: Final[tuple[tuple[LiteralString, ...], ...]] = ((*_FIRST, *_VIEWED, *_BUDGETS, *_NOTICES, *_MESSAGES),)
 VERSION: Final = len(_STEPS)
 _OLDEST: Final = 1
-"""Oldest version whose code can work with these tables."""
+"""Oldest version with code that can work with these tables."""
 
 
 async def migrate(connection: DatabaseConnection) -> int:

@@ -97,7 +97,7 @@ async def requeue_work(database: FleetDatabase) -> None:
 
 
 async def stop_late_tasks(database: FleetDatabase) -> None:
-    """Fail tasks whose deadline passes before a worker claims them."""
+    """Fail tasks that no worker claims before their deadline."""
     await database.all(
         """
         update helmsman.queue set

@@ -205,7 +205,7 @@ class StoredTree:
 
 
 class SharedTree:
-    """Tree of a session whose task this machine has claimed.
+    """Tree of a session with a task that this machine has claimed.
 
     `kept` is the tree that was stored at the time of the claim.
     """

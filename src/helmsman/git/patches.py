@@ -291,7 +291,7 @@ def left_out_by_sparse_checkout(git: Git) -> set[str]:
     """Files that are not in the working tree on purpose: they are as HEAD has them."""
     if git.ask("config", "--bool", "core.sparseCheckout") != "true":
         return set()
-    # `S` stands for skip-worktree.
+    # `S` means skip-worktree.
     return {entry[2:] for entry in git.names("ls-files", "-t", "-z") if entry.startswith("S ")}
 
 

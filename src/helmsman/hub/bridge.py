@@ -160,7 +160,7 @@ class _Passing:
         try:
             data = self._channels[number].recv(FRAME_BYTES, MSG_DONTWAIT)
         except BlockingIOError:
-            return  # what was to be read came for a channel that had the same descriptor
+            return  # the bytes were for a channel that had the same descriptor
         except OSError:
             data = b""
         _write(FRAME.pack(number, len(data)) + data)

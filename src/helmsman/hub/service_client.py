@@ -123,7 +123,7 @@ class ServiceClient:
             opened = asyncio.get_running_loop().create_future()
             self._life = asyncio.create_task(self._live(opened), name="helmsman")
             try:
-                # The task must not be cancelled with its caller: it closes what it has opened.
+                # The task must not be cancelled with its caller: it closes its own connections.
                 await asyncio.shield(opened)
             except asyncio.CancelledError:
                 await self.close()

@@ -45,7 +45,7 @@ _TOKENS: Final = "gen_ai.client.token.usage"
 _DURATION: Final = "gen_ai.client.operation.duration"
 _FLUSH_SECONDS: Final = 2.0
 CONTENT: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
-"""Variable of the conventions that asks for what was said."""
+"""Variable of the conventions that asks for prompts and results."""
 _SEVERITIES: Final = ((logging.ERROR, "ERROR", 17), (logging.WARNING, "WARN", 13), (logging.INFO, "INFO", 9))
 
 
@@ -101,7 +101,7 @@ class Telemetry:
         )
         self._with_content = with_content
         self.close: Callable[[], None] = lambda: None
-        """Send what was not sent yet. Blocks for a bounded time."""
+        """Send the remaining spans, metrics and log lines. Blocks for a bounded time."""
 
     @classmethod
     def by_environment(cls, queued: Callable[[], int] = lambda: 0) -> Self:
@@ -218,7 +218,7 @@ class Telemetry:
         turn.tools[item.id] = self._tracer.start_span(f"execute_tool {name}", context, attributes=about)
 
     def _add_words(self, session: Session, name: str, role: str, text: str | None) -> None:
-        """Add what was said to the span of a turn, without secrets."""
+        """Add a prompt or a result to the span of a turn, without secrets."""
         if text:
             message = {"role": role, "parts": [{"type": "text", "content": redact(text)}]}
             self._turns[session.id].span.set_attribute(name, json.dumps([message]))
@@ -276,7 +276,7 @@ class _LogLines(logging.Handler):
 
 
 def _without_words(span: ReadableSpan) -> ReadableSpan:
-    """Return a span without the texts of errors: the MCP SDK adds them, and they may name what a client sent."""
+    """Return a span without the texts of errors: the MCP SDK adds them, and they may quote a client's input."""
     from opentelemetry.sdk.trace import ReadableSpan  # of the extra
 
     return ReadableSpan(

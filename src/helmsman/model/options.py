@@ -224,7 +224,7 @@ class SafetyOptions(TypedDict, total=False):
 
 
 class StartOptions(SafetyOptions, total=False):
-    """Options of a session, all optional. The agent's own configuration decides what is left out."""
+    """Options of a session, all optional. The agent's own configuration decides for those that are left out."""
 
     agent: Name | None
     model: Name | None

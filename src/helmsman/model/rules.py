@@ -41,7 +41,7 @@ class Rule(Value, frozen=True, kw_only=True):
     reason: str | None = None
     origin: str = ""
     proposed_by: str | None = None
-    """MCP client whose model proposed the rule. The rule has no effect until a person confirms it."""
+    """MCP client with the model that proposed the rule. The rule has no effect until a person confirms it."""
 
     def describe(self) -> str:
         """Return the rule in one line, for the audit log and for people."""

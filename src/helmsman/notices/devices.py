@@ -86,7 +86,7 @@ class Device(Value, frozen=True, kw_only=True):
 
 
 class DeviceBook:
-    """Devices of a state directory. All methods block; each change is written at once."""
+    """Devices of a state directory. All methods block; each change is written immediately."""
 
     def __init__(self, state_dir: Path, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._path = state_dir / _FILE
@@ -102,7 +102,7 @@ class DeviceBook:
         """Return a device.
 
         Raises:
-            DeviceNotFound: There is none, or it was revoked, or not used for too long.
+            DeviceNotFound: It does not exist, was revoked, or was not used for too long.
         """
         found = next((one for one in self.all() if one.id == device_id), None)
         if found is None:

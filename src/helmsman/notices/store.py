@@ -230,7 +230,7 @@ class NoticeStore:
     async def _change(self, delivery: Delivery, expected: str | None, **values: Any) -> bool:
         values["changed_at"] = microseconds(self.clock())
         sql = f"UPDATE notice_deliveries SET {', '.join(f'{name} = ?' for name in values)} "
-        # Another machine, or the end of its subject, may have changed it meanwhile.
+        # Another machine, or the end of its subject, may have changed it in between.
         sql += "WHERE notice = ? AND recipient = ?" + ("" if expected is None else f" AND status = '{expected}'")
 
         def work(connection: StoreConnection) -> bool:
@@ -345,7 +345,7 @@ def _notification(content: str) -> Notification | None:
 
 
 def _forget_old(connection: StoreConnection) -> None:
-    """Delete the oldest notices, but keep questions that wait to be sent or whose codes are still valid."""
+    """Delete the oldest notices, but keep questions that wait to be sent or have valid codes."""
     needed = (
         "SELECT notice FROM notice_codes UNION SELECT notice FROM notice_deliveries "
         f"WHERE status IN ('pending', 'sending') AND notice IN ({_QUESTIONS})"

@@ -76,7 +76,7 @@ def subscription(endpoint: str, public_key: str, auth: str, *, approves: bool, s
     except ValueError:
         raise InvalidInput("This is not the address of a push service.", parameter="endpoint") from None
     host = parts.hostname or ""
-    # A leading dot stands for all hosts below the domain.
+    # A leading dot means all hosts below the domain.
     known = any(host == one or (one.startswith(".") and host.endswith(one)) for one in (*_SERVICES, *allowed))
     is_private = parts.scheme == "https" or (is_loopback(host) and host in allowed)
     if not known or not is_private or parts.username is not None:

@@ -48,7 +48,7 @@ class Schedule(Value, frozen=True, kw_only=True):
         policy: Policy of its turns, beside their options (`helmsman.steering.turn_policy`).
         missed: Policy for times that passed while the machine slept: one run for all of them, or none.
         overlap: True if a run may start while the previous one still works.
-        proposed_by: MCP client whose model proposed it. It is paused until a user confirms it by resuming it.
+        proposed_by: MCP client with the model that proposed it. It is paused until a user confirms it by resuming it.
         next_at: Time of the next run; None if it is paused, or has no further times.
         last: Its newest run.
     """

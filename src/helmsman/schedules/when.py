@@ -133,7 +133,7 @@ def _zone(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     # ZoneInfo raises KeyError for an unknown name, ValueError for a path outside its database, and
-    # OSError for a directory.
+    # OSError where the database cannot be read.
     except (KeyError, ValueError, OSError) as error:
         raise InvalidInput(
             f"There is no time zone {name!r:.100}. Use a name such as Europe/Berlin or UTC.", parameter="timezone"

@@ -187,7 +187,7 @@ class Feed:
         await self.next_change().wait()
 
     def next_change(self) -> anyio.Event:
-        """Return what is set by the next event, or by the end of the feed."""
+        """Return the event that is set by the next change, or by the end of the feed."""
         if self._changed is None:
             self._changed = anyio.Event()
         if self.closed:

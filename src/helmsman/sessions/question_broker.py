@@ -66,7 +66,7 @@ log = logging.getLogger(__name__)
 _ROOTS: Final = AnsweredBy("rule", "allowed roots")
 
 _NOT_ANSWERED: Final = "The user did not answer in time. Nothing was decided."
-"""Answer to an agent whose question asks for text."""
+"""Answer to a question for text."""
 _PROPOSED: Final = (
     "this once; it proposed a rule, which does nothing until a person confirms it (helmsman config rules)"
 )
@@ -182,7 +182,7 @@ class QuestionBroker:
         close_form: Callable[[], None] | None,
     ) -> None:
         """Wait until an open question is answered or withdrawn, or its deadline passes."""
-        # The handler and the deadline run side by side: whichever ends first decides.
+        # The handler and the deadline run concurrently, and the first to end decides.
         async with anyio.create_task_group() as tasks:
             if handler is not None:
                 tasks.start_soon(self._ask, handler, session, question, close_form)

@@ -100,7 +100,7 @@ did not answer.
 """
 _TIMED_OUT_SHOWN: Final = 3
 _PAST_TURNS_KEPT: Final = 100
-"""Number of earlier turns whose decisions are kept."""
+"""Number of earlier turns with kept decisions."""
 
 
 class QueuedMessage(Value, frozen=True):
@@ -370,11 +370,11 @@ class SessionState(msgspec.Struct):
     timed_out: list[str] = []
     """Questions of the current (or last) turn, one line each, that the deadline denied. No person denied them."""
     _asides: dict[str, tuple[int, Decision | UserMessage]] = {}
-    """Decisions on questions, and messages put into the turn, in order: each after so many items."""
+    """Decisions on questions, and messages put into the turn, in order, each with the number of items before it."""
     _steers: int = 0
     _past_decisions: dict[str, tuple[Decision, ...]] = {}
     _given: dict[str, tuple[int, AnswerGiven]] = {}
-    """Answers that are not confirmed, each after so many items. At the end of a turn: of a hub that was killed."""
+    """Answers that are not confirmed, each with the number of items before it. After a turn: of a killed hub."""
     _ended_turn_id: str | None = None
     _items: dict[str, Item] = {}
     _written: dict[str, _Tail] = {}
@@ -746,7 +746,7 @@ class SessionState(msgspec.Struct):
         if known is not None and type(known) is not type(item):
             return
         if isinstance(event, ItemEnded):
-            # The text at the end wins over what was streamed.
+            # The text at the end wins over the streamed text.
             self._written.pop(item.id, None)
             if item.status not in ("completed", "failed"):
                 item = replace(item, status="completed")

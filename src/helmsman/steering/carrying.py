@@ -79,7 +79,7 @@ class CarriedSession:
         """
         helm, parts = self._helm, list(parts)
         engine = await helm.engine(Capability.MOVE, agent=self._agent)
-        # An engine that goes on from memory would write to the file that is replaced.
+        # An engine that continues from memory would write to the file that is replaced.
         await engine.unload(self.id)
         helm.forget(self.id)
         away = helm.settings.state_dir / AWAY

@@ -37,7 +37,7 @@ def refuse_if_running(session_id: str, turn_id: str | None) -> None:
 
 
 def busy(session_id: str) -> SessionBusy:
-    """Return the error for a session whose turn is running."""
+    """Return the error for a session with a running turn."""
     return SessionBusy(
         f"A turn is running in session {session_id}. Wait for it, steer it, queue the message, or interrupt it."
     )

@@ -151,8 +151,8 @@ class TurnRunner(Verbs, Hooks):
         in_place_of: str | None = None,
         is_client: bool = True,
     ) -> None:
-        """`in_place_of` is the environment fingerprint of a client that is not connected. Its requests run with what is
-        available.
+        """`in_place_of` is the environment fingerprint of a client that is not connected. Its requests run with the
+        available engines.
 
         `is_client` is False for a second view of a client that has one already.
         """
@@ -292,7 +292,7 @@ class TurnRunner(Verbs, Hooks):
                 self._request_turn(session, turn, task_id, is_message=turn.review is None)
                 ready = self.before_turn(session, task_id, fresh.opened.sandbox)
                 await ready()  # until the intent to send it is written, the next hub can begin it
-                # Again after each wait: a running session could replace the directory meanwhile.
+                # Again after each wait: a running session could replace the directory in between.
                 await self._refuse_moved(session)
                 await self._compare_place(session)
                 await engine.get_ready(session.id, session.options, turn)

@@ -1,4 +1,4 @@
-"""Read the records that agents keep of their sessions and turns: what is left where no process follows a task."""
+"""Read the records that agents keep of their sessions and turns: the evidence where no process follows a task."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ _PLAIN: Final = (
 _TIMES: Final = ("created_at", "updated_at", "completed_at", "expires_at")
 _USAGES: Final = ("usage", "used_before")
 _COLUMNS: Final = frozenset((*_PLAIN, *_TIMES, *_USAGES))
-"""Fields with a column of their own, because statements use them. The others are in one of two columns, as JSON."""
+"""Fields with their own column, because statements use them. The others are in one of two columns, as JSON."""
 _EXPIRING: Final = frozenset(
     (
         *("result", "progress", "stored_options", "policy", "timed_out", "granted", "reviewed", "tree_before"),

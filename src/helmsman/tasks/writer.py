@@ -569,7 +569,7 @@ class TaskWriter:
             "last_event_at": datetime.now(UTC),
             "input_required": bool(session.state.questions),
         }
-        # What an earlier process counted is known at the end, from the agent's record.
+        # The count of an earlier process is known at the end, from the agent's record.
         if running.taken_over is None:
             changes["usage"] = running.spent
         is_urgent = isinstance(event, QuestionAsked | QuestionClosed)

@@ -104,7 +104,7 @@ class _OpenEngine:
 
 
 class CodexAgent(Agent):
-    """See `helmsman.agents.protocol.Agent`. `owner` is the hub whose engines outlive it; without one they end with us."""
+    """See `helmsman.agents.protocol.Agent`. `owner` is the hub, which engines may outlive; without one they end with us."""
 
     able = frozenset(Capability)
 

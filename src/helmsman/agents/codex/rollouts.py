@@ -532,7 +532,7 @@ _BLOCK: Final = 64 * 1024
 
 
 def open_to_the_end(path: str | Path) -> BinaryIO:
-    """Open a rollout file for `lines_from_end`. A small one is read at once, and a compressed one is unpacked completely."""
+    """Open a rollout file for `lines_from_end`. A small one is read whole, and a compressed one is unpacked completely."""
     place = os.fspath(path)
     if place.endswith(".zst"):
         return io.BytesIO(read_rollout(place, lambda file: file.read()) or b"")

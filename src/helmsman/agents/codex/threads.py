@@ -193,7 +193,7 @@ class ThreadState:
         self.mode.learn(thread)
 
     def changed(self, params: Mapping[str, Any]) -> None:
-        """Handle changed settings of the thread: by a turn of ours, or by another client of the same engine."""
+        """Handle changed settings of the thread: by our own turn, or by another client of the same engine."""
         settings = params.get("threadSettings")
         if isinstance(settings, dict):
             # The notification does not repeat the workspace roots.

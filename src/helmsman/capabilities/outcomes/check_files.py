@@ -235,7 +235,7 @@ _LOADED: Final = (".py", ".pyc", ".pyd", ".so", ".js", ".mjs", ".cjs", ".ts", ".
 
 
 def _loaded_as(path: str) -> str | None:
-    """Return what a program imports to load a file: its path without endings; None for other files than code."""
+    """Return the import name of a file: its path without endings; None for other files than code."""
     pure = PurePosixPath(path)
     if pure.suffix not in _LOADED:
         return None

@@ -3,7 +3,7 @@
 The tests of the repository run once on the code before, and `probe` records how they call the public functions and methods
 that the change reaches. Then the recorded calls, and others that Hypothesis generates, run on the code before and after. A
 call that returned something before and returns something else after is a counterexample. Calls that raised before do not
-count: they may be outside of what the function promises. What is not compared is named with the reason.
+count: they may be outside of what the function promises. Parts that are not compared are named with the reason.
 """
 
 from __future__ import annotations
@@ -367,7 +367,7 @@ def _steady(one: Function, again: Sequence[_Outcome]) -> Function:
 async def _run(
     checks: Experiment, place: str, once: str, command: str, files: Mapping[str, bytes], written: str, kind: type[T]
 ) -> list[T]:
-    """Run a command in the room with files of the probe, as part of the check; return what it wrote, as this type."""
+    """Run a command in the room with files of the probe, as part of the check; return its output, as this type."""
     await checks.with_files(
         place, once, {f"{_FOLDER}/{name}": one for name, one in files.items()}, allowed_as=command, timeout=_SECONDS
     )

@@ -568,7 +568,7 @@ class _Proof:
         return {"tried": self.tried_count, "killed": self._killed, "tests": self._killers}
 
     def evidence(self, *, has_mutations: bool) -> list[Evidence]:
-        """Return the proofs, and what is missing."""
+        """Return the proofs, and the missing ones."""
         if not self._proofs:
             none = [] if has_mutations else [Evidence(ok=False, what=_NOTHING_NAMED)]
             never = Evidence(ok=False, what="No new test was seen to fail, whatever was wrong with the code.")

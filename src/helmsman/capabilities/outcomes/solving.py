@@ -227,7 +227,7 @@ class Verified:
 
 
 class ChangeJob(ABC):
-    """Job that ends with a change, from its candidates to the applied change. Each kind says what it verifies."""
+    """Job that ends with a change, from its candidates to the applied change. Each kind defines its verification."""
 
     is_cross_examined: ClassVar[bool] = True
     """Whether the tests that one candidate adds run on the others."""
@@ -319,7 +319,7 @@ class ChangeJob(ABC):
             runner = runner_for(self.work, await self.work.helm.session(one.session_id or ""), self.check["folder"])
             async with trial(runner) as checks:
                 if checks.change.digest != one.seen["diff"]["digest"]:
-                    continue  # it is not what was verified, so nothing of it counts
+                    continue  # it is not the verified change, so nothing of it counts
                 for other in others:
                     seen = await checks.with_tests(self.command, other.seen["addedTests"])
                     entry = {"testsOf": other.number, "on": one.number, "passed": seen.passed, "what": seen.in_words()}

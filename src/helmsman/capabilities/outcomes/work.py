@@ -357,7 +357,7 @@ class Work:
         verify: Verify,
         feedback: Callable[[Sequence[Any]], str] = for_agent,
     ) -> list[Candidate]:
-        """Have a candidate made for each order of agents. `begin` takes a step, an agent and what it does at a limit."""
+        """Have a candidate made for each order of agents. `begin` takes a step, an agent and its policy at a limit."""
         made: list[Candidate] = []
 
         async def make(number: int, order: Sequence[Chosen]) -> None:
