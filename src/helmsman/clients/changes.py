@@ -96,6 +96,7 @@ class Record:
         """Read the record. An unreadable file counts as empty: `uninstall` then removes the entries it recognizes."""
         try:
             content = json.loads(self.path.read_text(encoding="utf-8"))
+            # Another version's record is not understood; guessing could restore wrong values.
             return [_from_dict(entry) for entry in content["entries"]] if content["version"] == _VERSION else []
         except (OSError, ValueError, KeyError, TypeError):
             return []
@@ -189,11 +190,13 @@ class Change:
             ConfigurationUnusable: The file cannot be written; nothing was changed.
             ConfigurationChanged: The file was changed since; nothing was written.
         """
+        # Recorded first: if writing fails, a useless record remains, and otherwise an original would be lost.
         if self.keep:
             for kept in self.keep:
                 record.keep(kept)
             record.save()
         write_configuration(self.path, self.target, self.before, self.after, private=self.private)
+        # Forgotten last, for the same reason.
         if self.forget:
             for path in self.forget:
                 record.forget(str(self.path), path)
@@ -217,16 +220,19 @@ def plan_install(files: Sequence[ConfigurationFile], place: Location, wish: Wish
     if wish.name is not None:
         chosen = [entry for entry in entries if entry.name == wish.name]
     else:
+        # Without a name only entries of ours and of the old server are touched.
         chosen = [entry for entry in entries if entry.kind is not None]
     if not chosen:
         name = wish.name or DEFAULT_NAME
         chosen = [entry for entry in entries if entry.name == name]  # another entry of that name is in the way
     for entry in chosen:
+        # All are checked before any file is changed.
         _refuse_what_cannot_be_taken_over(entry)
     changes = []
     for file in files:
         draft = _Draft(file)
         for entry in chosen:
+            # One file may hold several scopes, and an entry belongs to one of them.
             if entry.location in file.locations:
                 _take_over(draft, entry, wish, record)
         if not chosen and place in file.locations:
@@ -236,6 +242,7 @@ def plan_install(files: Sequence[ConfigurationFile], place: Location, wish: Wish
 
 
 def _refuse_what_cannot_be_taken_over(entry: Entry) -> None:
+    # Commands may contain keys.
     words = redact(" ".join(words_of(entry.content)))
     if entry.kind is None:
         raise InvalidInput(
@@ -251,6 +258,7 @@ def _refuse_what_cannot_be_taken_over(entry: Entry) -> None:
 
 
 def _add(draft: _Draft, place: Location, name: str, wish: Wish) -> None:
+    # A file shared with others must not contain a path of this machine.
     launch = wish.shared_launch if place.shared else wish.launch
     options = () if wish.tools is None else ("--tools", wish.tools)
     content: dict[str, Any] = {"type": "stdio"} if place.client.typed else {}
@@ -272,16 +280,19 @@ def _take_over(draft: _Draft, entry: Entry, wish: Wish, record: Record) -> None:
     else:
         assert isinstance(kind, OldServer)
         tools = wish.tools or "compat"
+        # Options of the old server become defaults of sessions.
         options = (*kind.defaults, "--tools", tools)
         if kind.binary is not None and Path(kind.binary).is_file():
             env = {_CODEX_VARIABLE: kind.binary, **env}  # the old entry selected this Codex
     content = entry.content
     fields: dict[tuple[str, ...], Any] = {("command",): launch[0], ("args",): [*launch[1:], "serve", *options]}
+    # Single variables are set, so that others of the user stay.
     if isinstance(content.get("env"), Mapping):
         fields |= {("env", name): value for name, value in env.items()}
     elif env:
         fields["env",] = env
     fields |= {(name,): value for name, value in _time_limit(place, tools, content).items()}
+    # Values from before the first change are the ones to restore.
     kept = record.get(str(draft.file.path), entry.path) if isinstance(kind, OwnEntry) else None
     draft.rewrite(entry, fields, kept)
 
@@ -289,6 +300,7 @@ def _take_over(draft: _Draft, entry: Entry, wish: Wish, record: Record) -> None:
 def _time_limit(place: Location, tools: str | None, content: Mapping[str, Any]) -> dict[str, Any]:
     """Return the field for a time limit of a whole turn, if calls block and the entry has no limit."""
     timeout = place.client.timeout
+    # A limit that the user has set stays.
     if timeout is None or tools is None or "compat" not in tools.split(",") or timeout[0] in content:
         return {}
     return {timeout[0]: BLOCKING_CALL_SECONDS * timeout[1]}
@@ -330,6 +342,7 @@ class _Draft:
 
     def add(self, place: Location, name: str, content: dict[str, Any]) -> None:
         path = (*place.servers, name)
+        # How much of the path exists, so that `uninstall` removes what was created, and no more.
         present = next(n for n in range(len(place.servers), -1, -1) if self._has(path[:n]))
         empty = value_at(self._expected, path[:present]) == {}
         self._keep.append(
@@ -348,6 +361,7 @@ class _Draft:
         pieces = []
         for field_path, value in fields.items():
             path = (*entry.path, *field_path)
+            # Unchanged fields keep their spelling, and the diff stays small.
             if self._has(path) and value_at(self._expected, path) == value:
                 continue
             pieces.append(Piece(field_path, self._document.source(path), value))
@@ -369,6 +383,7 @@ class _Draft:
     def restore(self, entry: Entry, kept: KeptEntry) -> None:
         for piece in kept.pieces:
             path = (*entry.path, *piece.path)
+            # command and args are always ours; other fields only with our value.
             ours = piece.path in (("command",), ("args",)) or value_at(self._expected, path) == piece.after
             if not ours or not self._has(path):
                 continue  # the user has set another value since
@@ -382,10 +397,12 @@ class _Draft:
     def remove(self, entry: Entry, kept: KeptEntry | None) -> None:
         self._remove(entry.path)
         if kept is not None:
+            # Objects that were created for the entry go with it, if nothing else was put in.
             for length in range(len(entry.path) - 1, kept.present, -1):
                 if value_at(self._expected, entry.path[:length]) == {}:
                     self._remove(entry.path[:length])
             owner = entry.path[: kept.present]
+            # Restored in its own spelling, for example `{ }`.
             if kept.empty_source is not None and owner and value_at(self._expected, owner) == {}:
                 self._put_back(owner, kept.empty_source)
             self._delete = kept.new_file
@@ -401,6 +418,7 @@ class _Draft:
         if not self._entries:
             return []
         try:
+            # Compared as values: an unusual file must lead to an error, never to a loss.
             sound = self._document.value == self._expected
         except NotReadable:
             sound = False
@@ -409,6 +427,7 @@ class _Draft:
                 f"{self.file.path} is written in a way that cannot be changed safely. Change it by hand: "
                 f"{'; '.join(f'{change.name}: {redact_value(change.content)}' for change in self._entries)}."
             )
+        # A file that did not exist before is removed again.
         after = None if self._delete and not self._expected else self._document.text
         private = all(not location.shared for location in self.file.locations)
         kept, forgotten = tuple(self._keep), tuple(self._forget)

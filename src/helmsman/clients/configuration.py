@@ -62,6 +62,7 @@ class ConfigurationFile:
             servers = value_at(self.document.value, location.servers)
             if servers is None:
                 continue
+            # Another value under this key is not ours to replace.
             if not isinstance(servers, Mapping):
                 raise ConfigurationUnusable(
                     f"{self.path} has something else than servers under {'.'.join(location.servers)}. Correct it there."
@@ -107,6 +108,7 @@ def write_configuration(path: Path, target: Path, before: str | None, after: str
         ConfigurationUnusable: The file cannot be written.
         ConfigurationChanged: The content is no longer `before`.
     """
+    # Between the preview and now, a client may have written the file.
     _must_be(path, target, before)
     try:
         mode = stat.S_IMODE(target.stat().st_mode) if before is not None else None
@@ -116,12 +118,15 @@ def write_configuration(path: Path, target: Path, before: str | None, after: str
                 f"{target} is read-only. Make it writable (`chmod u+w {target}`) and try again."
             )
         target.parent.mkdir(parents=True, exist_ok=True)
+        # Removed only if it is still the file that was shown.
         if after is None:
             _must_be(path, target, before)
             target.unlink(missing_ok=True)
             return
         if mode is None and private:
+            # Entries may contain keys in `env`.
             mode = 0o600
+        # Looked at once more, right before the file is replaced.
         replace_file(target, after, mode=mode, last_look=lambda: _must_be(path, target, before))
     except OSError as error:
         raise ConfigurationUnusable(
@@ -134,6 +139,7 @@ def _target(path: Path) -> Path:
 
 
 def _must_be(path: Path, target: Path, before: str | None) -> None:
+    # A link that leads elsewhere now would change another file than was shown.
     if _target(path) != target or _read(path) != before:
         raise ConfigurationChanged(f"{path} was changed by another program; nothing was written. Try again.")
 
@@ -156,6 +162,7 @@ def _read(path: Path) -> str | None:
 def _parse(text: str | None, written_as: Format) -> JsonFile | TomlFile:
     if written_as == "toml":
         return TomlFile(text or "")
+    # An empty file counts as an empty object, since clients leave such files behind.
     return JsonFile("{}\n" if text is None or _is_blank(text) else text, comments=written_as == "jsonc")
 
 
@@ -202,6 +209,7 @@ def _look_at(
         try:
             entries = read_configuration([place]).entries
         except HelmsmanError as error:
+            # The client is probably broken by it as well, which is what the user has to know.
             return ClientFinding(client, error.message, "The client itself may not be able to read it either.")
         for entry in entries:
             name = f"{entry.name} ({scope} scope)"
@@ -209,6 +217,7 @@ def _look_at(
                 said.append(f"{name} runs the old `codex mcp-server`, which newer versions of Codex do not have.")
                 fixes.append(f"Run `helmsman install {client.key}{option}`.")
             elif isinstance(entry.kind, OwnEntry) and which(entry.kind.launch[0]) is None:
+                # PATH of this shell; a desktop program may have another.
                 said.append(f"{name} runs {entry.kind.launch[0]}, which is not there.")
                 fixes.append(f"Run `helmsman install {client.key}{option}`.")
             elif isinstance(entry.kind, OwnEntry):
@@ -216,6 +225,7 @@ def _look_at(
     if not said:
         return None
     if not fixes:
+        # A broken entry has to be fixed before its limits matter.
         said.append(client.limits)
     return ClientFinding(client, " ".join(said), " ".join(dict.fromkeys(fixes)))
 

@@ -23,6 +23,7 @@ _PACKAGE_RUNNERS: Final = {
 }
 """Programs that download and run a package, with the subcommand they need."""
 _RUNNER_FLAGS: Final = frozenset({"-y", "--yes", "-q", "--quiet", "--"})
+# The command was called `mcp` before it was `mcp-server`.
 _OLD_SERVER: Final = (["mcp-server"], ["mcp"], ["mcp", "serve"])
 _SHELLS: Final = frozenset({"sh", "bash", "zsh", "dash"})
 
@@ -58,6 +59,7 @@ def words_of(entry: object) -> list[str]:
     if not isinstance(entry, Mapping) or not isinstance(entry.get("command"), str):
         return []
     arguments = entry.get("args", [])
+    # An invalid entry is left alone.
     if not isinstance(arguments, list) or not all(isinstance(argument, str) for argument in arguments):
         return []
     return [entry["command"], *arguments]
@@ -94,12 +96,14 @@ def _split_tools(options: tuple[str, ...]) -> tuple[list[str], str | None]:
 def _unwrapped(words: list[str]) -> list[str]:
     """Remove a shell around a command, if the shell does nothing else."""
     if len(words) >= 3 and program_name(words[0]) == "cmd" and words[1].lower() == "/c":
+        # `cmd /c` is how clients on Windows start npm's scripts.
         return words[2:]
     if len(words) == 3 and program_name(words[0]) in _SHELLS and words[1] in ("-c", "-lc"):
         try:
             inner = shlex.split(words[2])
         except ValueError:
             return words
+        # `exec` changes nothing about the command.
         inner = inner[1:] if inner[:1] == ["exec"] else inner
         # A shell that does more than start the command has to stay.
         return words if set(words[2]) & set(";&|<>$`(){}\n") else inner
@@ -108,8 +112,10 @@ def _unwrapped(words: list[str]) -> list[str]:
 
 def _helmsman(words: list[str]) -> OwnEntry | None:
     for number, word in enumerate(words[:-1]):
+        # As a program, or as a package with version or extras.
         runs = program_name(word) in HELMSMAN_NAMES or re.split(r"[@=\[]", word)[0] == DISTRIBUTION
         is_module = number > 0 and words[number - 1] == "-m" and word == "helmsman"
+        # Other commands of Helmsman are no servers.
         if (runs or is_module) and words[number + 1] == "serve":
             return OwnEntry(tuple(words[: number + 1]), tuple(words[number + 2 :]))
     return None
@@ -117,6 +123,7 @@ def _helmsman(words: list[str]) -> OwnEntry | None:
 
 def _old_server(words: list[str]) -> OldServer | None:
     name = program_name(words[0])
+    # A name alone means the Codex that PATH finds, which need not be named.
     if name == "codex":
         return _codex_arguments(words[1:], words[0] if _is_absolute(words[0]) else None)
     if (
@@ -131,8 +138,10 @@ def _old_server(words: list[str]) -> OldServer | None:
     for number, word in enumerate(rest):
         if _CODEX_PACKAGE.fullmatch(word):
             after = rest[number + 1 :]
+            # A package runner may repeat the program's name.
             after = after[1:] if after[:1] in (["codex"], ["--"]) else after
             return _codex_arguments(after, None)
+        # An unknown flag may change what is run.
         if word not in _RUNNER_FLAGS | _PACKAGE_RUNNERS[name] | {"-p", "--package"}:
             return None
     return None
@@ -154,6 +163,7 @@ def _codex_arguments(arguments: list[str], binary: str | None) -> OldServer | No
             defaults += [written, form.format(value)]
         else:
             options += [name] if value is None else [name, value]
+    # Another command of Codex, such as `exec`, is no server.
     if command not in _OLD_SERVER:
         return None
     return OldServer(binary, tuple(defaults), tuple(options))
@@ -165,6 +175,7 @@ def _option(word: str, following: Iterator[str]) -> tuple[str, str | None]:
     name, equals, value = word.partition("=") if is_long else (word[:2], word[2:3], word[2:].removeprefix("="))
     if equals:
         return name, value
+    # Without knowing its options, a value could be taken for a command.
     return name, next(following, None) if name in _OPTIONS_WITH_VALUE else None
 
 

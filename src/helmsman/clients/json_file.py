@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _DEFAULT_UNIT: Final = "  "
+# Possessive (`*+`): a hostile file must not make the expression backtrack.
 _BLANK: Final = re.compile(r"[ \t\r\n]*+")
 _STRING: Final = r'"(?:[^"\\]|\\.)*+"'
+# Strings are matched first, so that slashes inside them are no comments.
 _COMMENT: Final = re.compile(rf"{_STRING}|(//[^\r\n]*+|/\*(?s:.*?)\*/)", re.DOTALL)
 _LAST_COMMA: Final = re.compile(rf"{_STRING}|(?<=[^ \t\r\n{{\[,:])([ \t\r\n]*+,)(?=[ \t\r\n]*+[}}\]])", re.DOTALL)
 _DECODER: Final = json.JSONDecoder()
@@ -94,6 +96,7 @@ class JsonFile:
         """Remove the member at `path`; comments around it stay."""
         owner = self._find(path[:-1])
         members = [] if owner is None else self._members(owner)
+        # Duplicates: the last one counts, as in every parser.
         number = next((number for number, one in reversed([*enumerate(members)]) if one.key == path[-1]), None)
         if owner is None or number is None:
             return self
@@ -107,6 +110,7 @@ class JsonFile:
         text = self.text[:start] + self.text[end:]
         if len(members) == 1 and not self.text[owner.start + 1 : start].strip():
             rest = _skipped(text, start)
+            # An object that is empty now gets no stray blanks.
             if text[rest] == "}":
                 text = text[:start] + text[rest:]
         # The last member was removed, so the previous one must not have a comma.
@@ -121,6 +125,7 @@ class JsonFile:
     @cached_property
     def _bare(self) -> str:
         """Text with its comments and byte order mark replaced by blanks."""
+        # A byte order mark, as some editors on Windows write it.
         text = self.text.replace("\ufeff", " ", 1) if self.text.startswith("\ufeff") else self.text
         return _blanked(text, _COMMENT) if self.comments else text
 
@@ -134,6 +139,7 @@ class JsonFile:
         return self._node(_skipped(self._bare, 0))
 
     def _node(self, start: int) -> _Node:
+        # Same positions as in the text, because blanks have replaced the rest.
         value, end = _DECODER.raw_decode(self._plain, start)
         return _Node(start, end, value)
 
@@ -190,6 +196,7 @@ class JsonFile:
             lead = self._newline + indent
             tail = "" if "\n" in self.text[end : owner.end] else self._newline + self._indent_at(owner.start)
             source = f"{json.dumps(key, ensure_ascii=False)}: {self._lines(value, indent)}"
+        # A trailing comma is the user's style, and is kept.
         trailing = last is not None and last.comma is not None
         text = self.text[:end] + lead + source + ("," if trailing else "") + tail + self.text[end:]
         if last is not None and not trailing:
@@ -197,6 +204,7 @@ class JsonFile:
         return JsonFile(text, self.comments)
 
     def _written(self, value: Any, position: int) -> str:
+        # A file on one line stays on one line.
         if "\n" not in self.text.strip():
             return json.dumps(value, ensure_ascii=False)
         return self._lines(value, self._indent_at(position))
@@ -213,6 +221,7 @@ class JsonFile:
 
     @cached_property
     def _newline(self) -> str:
+        # One kind of line end, the file's own.
         return "\r\n" if "\r\n" in self.text else "\n"
 
     @cached_property

@@ -59,6 +59,7 @@ async def shake_hands(content: Mapping[str, Any], directory: Path, *, timeout: f
 
     named, *arguments = words_of(content)
     try:
+        # A name with a slash is a path; others are looked up where sessions cannot write.
         command = named if os.path.dirname(named) else find_program(named) or named  # noqa: PTH120
     except ProgramRefused as error:
         raise HandshakeFailed(error.message) from error
@@ -68,12 +69,14 @@ async def shake_hands(content: Mapping[str, Any], directory: Path, *, timeout: f
         command=command,
         args=arguments,
         env={name: str(value) for name, value in env.items()} if isinstance(env, Mapping) else None,
+        # As clients do: the project is the working directory.
         cwd=cwd if isinstance(cwd, str) else directory,
     )
     shown = redact(" ".join([named, *arguments]))
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as said:
         try:
             with anyio.fail_after(timeout):
+                # Servers of every age understand the handshake era.
                 async with Client(stdio_client(parameters, errlog=said), mode="legacy") as client:
                     tools = await client.list_tools()
                     about = client.server_info
@@ -96,6 +99,7 @@ async def shake_hands(content: Mapping[str, Any], directory: Path, *, timeout: f
 def _last_words(said: Any) -> str:
     """Return the last line of its stderr."""
     said.seek(0, os.SEEK_END)
+    # Only the end, because a server may log a lot.
     said.seek(max(0, said.tell() - _LAST_WORDS))
     lines = [line.strip() for line in said.read().splitlines() if line.strip()]
     return f" It said: {redact(lines[-1]).rstrip('.')}." if lines else ""
@@ -123,12 +127,14 @@ def launch_words(running: Running, *, shared: bool, which: Callable[[str], str |
     """Return the words that start Helmsman, without arguments. `shared` is for files shared with other users."""
     if shared:
         return ("helmsman",) if which("helmsman") else ("uvx", DISTRIBUTION)
+    # An environment in a cache disappears when the cache is cleaned.
     cache = _runner_of_cache(PurePath(running.prefix))
     if cache == "uvx" or (cache is not None and which("uvx")):
         return (which("uvx") or "uvx", DISTRIBUTION)
     if cache is not None:
         return (which("pipx") or "pipx", "run", DISTRIBUTION)
     scripts = Path(running.scripts)
+    # The script that is running first, then the one of this environment.
     for candidate in (Path(running.program), *(scripts / name for name in ("helmsman", "helmsman.exe"))):
         # Do not resolve links: `uv tool` and `pipx` keep one in ~/.local/bin that survives upgrades.
         if program_name(str(candidate)) in HELMSMAN_NAMES and candidate.is_file():

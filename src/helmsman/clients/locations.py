@@ -29,6 +29,7 @@ def claude_project(directory: Path) -> Path:
     for candidate in (directory, *directory.parents):
         mark = candidate / ".git"
         try:
+            # A worktree and a submodule have a file with that name.
             if mark.is_file():
                 worktree = _WORKTREE.fullmatch(mark.read_text(encoding="utf-8", errors="replace"))
                 return candidate if worktree is None else Path(worktree["repository"])
@@ -71,6 +72,7 @@ class ClientPlatform:
             "claude": self._from_env("CLAUDE_CONFIG_DIR", self.home),
             "codex": self._from_env("CODEX_HOME", self.home / ".codex"),
         }
+        # The type of the given home: paths of every platform can be made on any.
         return type(self.home)(template.format_map(directories))
 
     def _from_env(self, variable: str, default: PurePath) -> PurePath:
@@ -128,6 +130,7 @@ class Client:
         """
         if scope not in self.places:
             raise InvalidInput(f"{self.title} has no scope {scope}. Use one of: {', '.join(self.places)}.")
+        # Claude Code keeps servers of scope `local` under the path of the project.
         project = ("projects", around.claude_project.as_posix()) if scope == "local" else ()
         path = around.path(self.places[scope])
         return Location(client=self, scope=scope, path=path, servers=(*project, self.servers))

@@ -51,6 +51,7 @@ class PluginOf:
     def installing(self) -> list[list[str]]:
         """Return the commands that install it, or update what was installed before."""
         add, remove = _VERBS[self.client]
+        # Removed first, which also updates what an earlier version installed.
         return [
             *(["plugin", remove, _PLUGIN], ["plugin", "marketplace", "remove", _MARKETPLACE]),
             *(["plugin", "marketplace", "add", str(self.folder)], ["plugin", add, _PLUGIN]),
@@ -66,6 +67,7 @@ class PluginOf:
         Raises:
             ConfigurationUnusable: The client refuses.
         """
+        # A copy of an older version may have files that are gone.
         shutil.rmtree(self.folder, ignore_errors=True)
         shutil.copytree(_SOURCE, self.folder)
         servers = self.folder / "helmsman" / ".mcp.json"

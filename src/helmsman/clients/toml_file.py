@@ -63,6 +63,7 @@ class TomlFile:
         """Set the value at `path`. A new table is appended to the file."""
         document = self._document
         owner = _item(document, path[:-1])
+        # A table can be appended as text; an inline table has to be edited in place.
         if owner is None or (isinstance(value, dict) and _is_written_as_tables(document, path[:-1])):
             return self._appended(path, value)
         item = tomlkit.inline_table() if isinstance(value, dict) else tomlkit.item(value)
@@ -77,6 +78,7 @@ class TomlFile:
         owner = _item(document, path[:-1])
         if owner is None:
             raise NotReadable(f"there is no table {'.'.join(path[:-1])}")
+        # In its own spelling.
         owner[path[-1]] = tomlkit.value(source)
         return self._rewritten(document)
 
@@ -85,6 +87,7 @@ class TomlFile:
         blocks = list(self._blocks(path))
         if blocks:
             text = self.text
+            # From the end, so that earlier positions stay valid.
             for start, end in reversed(blocks):
                 text = text[:start] + text[end:]
             return TomlFile(text)
@@ -128,6 +131,7 @@ class TomlFile:
             if keys[: len(path)] != [*path]:
                 continue
             lines = self.text[start:limit].splitlines(keepends=True)
+            # Comments directly above a header belong to the table that follows.
             while len(lines) > 1 and (not lines[-1].strip() or lines[-1].lstrip().startswith("#")):
                 lines.pop()  # blank lines, and comments on the next table
             end = start + len("".join(lines))
@@ -146,6 +150,7 @@ def _headers(text: str) -> Iterator[tuple[int, list[str]]]:
     for token in _TOKEN.finditer(text):
         if token[0] in ("[", "{"):
             line_start = text.rfind("\n", 0, token.start()) + 1
+            # Only a bracket at the beginning of a line, outside of values, is a header.
             if depth == 0 and not text[line_start : token.start()].strip():
                 yield line_start, _header_keys(text[line_start:].partition("\n")[0].rstrip("\r"))
             depth += 1

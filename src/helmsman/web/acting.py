@@ -82,6 +82,7 @@ class ScheduleRoutes:
         try:
             task = await self._helm.tasks.get(run.task_id)
         except TaskNotFound:
+            # The task has expired; the run itself is still shown.
             return shown
         return shown | {"task": task_as_dict(task, self._helm.task_writer)}
 
@@ -145,6 +146,7 @@ class Rules:
         return await anyio.to_thread.run_sync(self._listed, _directory_of_rules(text(request, "directory")))
 
     def _listed(self, directory: Path | None) -> dict[str, Any]:
+        # A broken file is a problem to show beside the rules, not instead of them.
         problem: str | None = None
         try:
             self._book.check(directory)
@@ -173,11 +175,13 @@ class Rules:
     def _add(self, given: AddRuleInput) -> dict[str, Any]:
         directory = _directory_of_rules(given.directory)
         assert directory is not None
+        # Rules that deny or ask apply everywhere, so `outside` has no meaning for them.
         outside = given.outside and given.effect == "allow"
         rule = rule_of_person(given.effect, given.command, directory.resolve(), outside=outside)
         shown = visible(rule_as_toml(rule))
         if given.toml is None:
             return {"toml": shown}
+        # What is shown is what is granted: the page sends back the text that the user saw.
         if given.toml != shown:
             raise InvalidInput("This is not the rule that was shown. Look at it again.", parameter="toml")
         return present({"added": self._book.add(rule)})
@@ -197,6 +201,7 @@ def _directory_of_rules(directory: str | None) -> Path | None:
     if directory is None:
         return None
     path = expand_home(directory)
+    # The browser knows no current directory.
     if not path.is_absolute():
         raise InvalidInput(
             f"directory cannot be {directory!r:.80}. Write the whole path, from / or ~ on.", parameter="directory"
@@ -246,6 +251,7 @@ class RewindRoutes:
 def _told(rewind: Rewind, *, done: bool) -> dict[str, Any]:
     shown = rewind_as_dict(rewind, done=done)
     told: dict[str, Any] = safe({**shown, "lines": rewind_in_words(shown)})
+    # The lines say what changes, so the page needs no diff.
     told.pop("diff", None)
     return told
 
@@ -257,6 +263,7 @@ _KEPT_SECONDS: Final = 7 * 24 * 3600.0
 """Lifetime of images, which queued messages still need. The agent keeps those that it was shown."""
 _DIRECTORIES: Final = 50
 _LOOKED_AT: Final = 10_000
+# By content: names and types that a browser sends prove nothing.
 _KINDS: Final = {b"\x89PNG\r\n\x1a\n": "png", b"\xff\xd8\xff": "jpg", b"GIF87a": "gif", b"GIF89a": "gif"}
 
 
@@ -285,6 +292,7 @@ class NewSessions:
         session's.
         """
         place = from_here(directory).absolute()
+        # Also worktrees of sessions that are not open here.
         for tree in all_records(self._helm.settings.state_dir):
             if tree.session_id is not None and is_inside(place, [tree.path.resolve()]):
                 raise InvalidInput(
@@ -312,8 +320,10 @@ class NewSessions:
         roots = self._helm.settings.allowed_roots
         path = from_here(begins) if begins.startswith("~") else Path(begins)
         if not path.is_absolute() or "\0" in begins:
+            # The user has not typed a path yet.
             return [str(root) for root in roots][:_DIRECTORIES]
         parent, name = (path, "") if begins.endswith(os.sep) else (path.parent, path.name)
+        # Roots that this may still become are offered, and nothing else.
         if roots and not is_inside(parent, roots):
             return [str(root) for root in roots if str(root).startswith(str(path))][:_DIRECTORIES]
         return sorted(_below(parent, name))[:_DIRECTORIES]
@@ -324,22 +334,26 @@ class NewSessions:
 
     def _keep(self, data: str) -> str:
         try:
+            # The default would skip characters that are not base64.
             content = base64.b64decode(data, validate=True)
         except (binascii.Error, ValueError):
             raise InvalidInput("data is no base64. Send the bytes of an image.", parameter="data") from None
         if len(content) > IMAGE_BYTES:
             raise TooLarge(f"The image is larger than {IMAGE_BYTES // 1024**2} MiB. Send a smaller one.")
         kind = next((kind for mark, kind in _KINDS.items() if content.startswith(mark)), None)
+        # WebP has its size between the two marks.
         if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
             kind = "webp"
         if kind is None:
             raise InvalidInput("This is no PNG, JPEG, GIF or WebP. Send an image of these types.", parameter="data")
         folder = ensure_state_dir(self._helm.settings.state_dir) / PICTURES
         folder.mkdir(mode=0o700, exist_ok=True)
+        # Cleaned up at each new image, so no timer is needed.
         for old in folder.iterdir():
             if time.time() - old.stat().st_mtime > _KEPT_SECONDS:
                 old.unlink(missing_ok=True)
         path = folder / f"{secrets.token_hex(16)}.{kind}"
+        # A new private file: pictures are the user's own.
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(content)
         return str(path)
@@ -349,8 +363,10 @@ def _below(parent: Path, name: str) -> Iterator[str]:
     """Yield the directories whose names have this prefix, hidden ones only if it begins with a dot."""
     try:
         with os.scandir(parent) as entries:
+            # A directory may have millions of entries.
             for _, entry in zip(range(_LOOKED_AT), entries, strict=False):
                 is_hidden = entry.name.startswith(".") and not name.startswith(".")
+                # A name with control characters could imitate another one.
                 if entry.name.startswith(name) and not is_hidden and entry.is_dir() and entry.name.isprintable():
                     yield entry.path
     except OSError:
@@ -371,6 +387,7 @@ class JobRoutes:
         if kind not in INPUTS:
             raise NotFound(f"There is no outcome {kind}. Use one of: {', '.join(INPUTS)}.")
         given = await body(request, INPUTS[kind])
+        # Following is at /api/tasks: a request must not hang for minutes.
         if given.task_id is not None or given.wait_sec is not None or given.timeout_sec is not None:
             raise InvalidInput("Begin one here; its task is at /api/tasks.", parameter="taskId")
         task = await self._helm.extras.outcomes.start(given.wanted(), idempotency_key=given.idempotency_key)
@@ -382,6 +399,7 @@ class JobRoutes:
         if task.job is None:
             raise NotFound(f"{task.id} is no job, but a turn of a session. Look there.")
         results = await self._helm.tasks.results(task)
+        # Highlighting takes long, so it runs on a thread.
         change = await anyio.to_thread.run_sync(coloured_diff, results.diff or "")
         return {
             "task": safe(task_as_dict(results.task, self._helm.task_writer)),
@@ -445,6 +463,7 @@ class LoginRoutes:
             raise WrongCode(
                 "This code is wrong, has expired or was used already. `helmsman dashboard --server URL` prints a new one."
             )
+        # Without an origin the browser could not be recognized later.
         book, origin = self._logins.devices, request.headers.get("origin")
         device = None
         if given.device is not None and book is not None and origin is not None:
@@ -461,6 +480,7 @@ class LoginRoutes:
         response = respond({"ok": True})
         device, book = self._logins.device_of(request.scope, request.headers), self._logins.devices
         if device is not None and book is not None:
+            # Revoking the device also ends its other cookies.
             await anyio.to_thread.run_sync(book.revoke, device)
         self._logins.log_out(request.scope, request.headers, response)
         return response
@@ -546,6 +566,7 @@ class Acting:
         given = await body(request, ShownInput)
         viewer = f"page {given.page}"
         told: list[dict[str, Any]] = []
+        # A copy, because sessions may open and close while the page reports.
         for session in list(self._helm.sessions.values()):
             if session.id in given.sessions:
                 session.shown_for(LEASE_SECONDS)
@@ -557,6 +578,7 @@ class Acting:
                 elif question_id in given.hidden:
                     deadline.release(viewer)
                 else:
+                    # Questions that are neither shown nor hidden by this page are another page's.
                     continue
                 told.append({"id": question_id, "deadline": deadline.as_dict()})
         return {"questions": told}
@@ -583,6 +605,7 @@ class Acting:
 
 def _by(request: Request) -> AnsweredBy:
     """Return who answers: a user with a login, or a program with the token."""
+    # A token belongs to programs, a cookie to the user's browser.
     return AnsweredBy("program", via="api") if "authorization" in request.headers else PERSON_IN_DASHBOARD
 
 
@@ -633,6 +656,7 @@ class UpkeepRoutes:
         given = await body(request, SessionsInput)
         archived: list[str] = []
         refused: list[dict[str, str]] = []
+        # One after another: a failure must not stop the others.
         for one in given.sessions:
             try:
                 await self._helm.extras.upkeep.archive(one)
@@ -659,6 +683,7 @@ def of_session(helm: HelmsmanService, operation: Operation[Any]) -> Endpoint:
     async def run(request: Request) -> dict[str, Any]:
         given = await body(request, operation.input(), sessionId=session_id(request))
         output = await operation.run(ProgramCall(helm, viewer="dashboard"), given)
+        # A program's call is never deferred.
         assert not isinstance(output, Deferred)
         return output.as_dict()
 

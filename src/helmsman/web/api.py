@@ -389,6 +389,7 @@ class Dashboard:
             Route("/api/schedules", answering(schedules.add, status=201), methods=["POST"]),
             *(Route(path, answering(endpoint), methods=["POST"]) for path, endpoint in acts.items()),
             *(_operation_route(helm, one) for one in _OPERATIONS),
+            # Last, so that every other route has been tried.
             Route("/api/{path:path}", answering(_nothing_here)),
         ]
 
@@ -398,6 +399,7 @@ class Dashboard:
 
     async def stream(self, request: Request, may_read: Callable[[], bool] = lambda: True) -> EventStream:
         """Stream changes, for as long as `may_read` says so."""
+        # `EventSource` sets no header on its first request, so a parameter does the same.
         return self.live.stream(request.headers.get("last-event-id") or text(request, "lastEventId"), may_read)
 
 
@@ -410,6 +412,7 @@ def api_routes(helm: HelmsmanService, logins: Logins, challenges: Challenges) ->
 
     async def stream(request: Request) -> EventStream:
         """Stream changes, with a cookie until that is revoked."""
+        # Only a cookie can be revoked while the stream lasts.
         has_cookie = logins.knows(request.scope, request.headers)
         return await dashboard.stream(request, lambda: not has_cookie or logins.knows(request.scope, request.headers))
 
@@ -429,6 +432,7 @@ def api_routes(helm: HelmsmanService, logins: Logins, challenges: Challenges) ->
         Route("/api/hosts", answering(hosts.listed), methods=["GET"]),
         Route("/api/devices", answering(devices.listed), methods=["GET"]),
         Route("/api/push", answering(devices.push_key), methods=["GET"]),
+        # Only these routes can be answered by another machine: logging in is for this one.
         *map(hosts.before, dashboard.routes()),
     ]
 

@@ -33,6 +33,7 @@ _SECONDS: Final = 8.0
 _MAX_URIS: Final = 50
 _MAX_ADDRESS: Final = 500
 _NAME_CHARS: Final = 80
+# NAT64 leads to IPv4 addresses, which may be private.
 _NAT64: Final = (IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/48"))
 
 
@@ -60,9 +61,11 @@ def _is_same_program(uri: str, known: str) -> bool:
         port = given.port
     except ValueError:
         return False
+    # Only plain HTTP: a program on this machine has no certificate.
     if "http" not in (given.scheme, listed.scheme) or given.scheme != listed.scheme or port is None:
         return False
     is_same_host = given.hostname == listed.hostname and is_loopback(listed.hostname or "")
+    # A listed port is meant exactly.
     is_plain = given.username is None and listed.port is None
     return is_same_host and is_plain and given[2:] == listed[2:]
 
@@ -79,10 +82,12 @@ def client_address(client_id: str) -> SplitResult:
     )
     try:
         parts = urlsplit(client_id)
+        # Reading the port raises ValueError if it is none.
         is_good = parts.scheme == "https" and bool(parts.hostname) and parts.port in (None, 443)
     except ValueError:
         raise refused from None
     is_plain = client_id.isascii() and client_id.isprintable() and not {" ", "\\", "#", "?", "@"} & {*client_id}
+    # Decoded, because %2e%2e is a way up as well.
     path = unquote(parts.path).split("/")
     has_path = len(path) > 1 and path[-1] != "" and not {".", ".."} & {*path}
     if not is_good or not is_plain or not has_path or len(client_id) > _MAX_ADDRESS:
@@ -99,6 +104,7 @@ async def fetch_client(client_id: str) -> OAuthClient:
     parts = client_address(client_id)
     try:
         with anyio.fail_after(_SECONDS):
+            # Abandoned on cancellation: a resolver may block for longer than the limit.
             content = await anyio.to_thread.run_sync(_fetch, parts, abandon_on_cancel=True)
     except (OSError, TimeoutError, http.client.HTTPException, ValueError) as error:
         raise InvalidClient(
@@ -117,16 +123,19 @@ def read_client(client_id: str, content: bytes) -> OAuthClient:
         document = json.loads(content)
     except (ValueError, RecursionError):
         raise InvalidClient("The client's document is not JSON.") from None
+    # The document has to name its own address, or any page could speak for a client.
     if not isinstance(document, dict) or document.get("client_id") != client_id:
         raise InvalidClient("The client's document is for another client: its client_id is not its address.")
     uris: Any = document.get("redirect_uris")
     if not isinstance(uris, list) or not 0 < len(uris) <= _MAX_URIS or not all(isinstance(uri, str) for uri in uris):
         raise InvalidClient("The client's document has no redirect_uris.")
+    # Secrets would have to be stored. Public clients prove themselves by PKCE.
     if document.get("token_endpoint_auth_method", "none") != "none" or "client_secret" in document:
         raise InvalidClient(
             "The client wants to authenticate itself by a secret or a key. Only public clients are served."
         )
     name = document.get("client_name")
+    # The name is shown on a page that grants access, so it is cut and cleaned.
     shown = one_line(name)[:_NAME_CHARS].strip() if isinstance(name, str) else ""
     return OAuthClient(id=client_id, name=shown or "A program without a name", redirect_uris=tuple(uris))
 
@@ -149,18 +158,22 @@ def _fetch(
     until = time.monotonic() + _SECONDS
     host = str(parts.hostname)
     found = {str(place[4][0]) for place in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
+    # Every address must be public: a name with both kinds could be answered by the private one.
     if not found or not all(may_connect(ip_address(one.partition("%")[0])) for one in found):
         raise ValueError("its address is not public")
+    # Connecting to the name would resolve it again, perhaps to another address.
     connection = _PinnedConnection(host, min(found), port)
     try:
         connection.request("GET", parts.path, headers={"Accept": "application/json", "Connection": "close"})
         response = connection.getresponse()
         media_type = response.headers.get_content_type()
         if response.status != 200:
+            # No redirects: a target would have to be checked like the first address.
             raise ValueError(f"it answers {response.status}")
         if media_type != "application/json" and not media_type.endswith("+json"):
             raise ValueError(f"its type is {media_type}")
         content = b""
+        # Read in parts, because the size that the server claims may be wrong.
         while part := response.read1(MAX_BYTES):
             content += part
             if len(content) > MAX_BYTES:

@@ -62,12 +62,14 @@ def in_language(code: str, language: str) -> Iterator[_Piece]:
 
 def colour_files(files: Iterable[dict[str, Any]]) -> None:
     """Add to each line of these files (`safe_values.shown_files`) its pieces behind the sign: `[length, class]`, …"""
+    # Files beyond the limit stay plain, so that no file is coloured in part.
     room = _MOST_LINES
     for file in files:
         lines: list[list[Any]] = file["lines"]
         room -= len(lines)
         if room < 0:
             continue
+        # By name: guessing from content is slow and often wrong.
         lexer = _by_file(file["path"].rpartition("/")[2])
         for is_hunk, part in groupby(lines, lambda line: line[0] in ("add", "remove", "same")):
             if is_hunk:
@@ -77,6 +79,7 @@ def colour_files(files: Iterable[dict[str, Any]]) -> None:
 def _colour_hunk(lines: Sequence[list[Any]], lexer: Lexer | None) -> None:
     """Highlight both versions as a whole, since the meaning of a line depends on earlier ones."""
     coloured: dict[int, list[_Piece]] = {}
+    # Each version by itself: mixed, removed and added lines are no valid code.
     for kinds in (("remove", "same"), ("add", "same")):
         side = [line for line in lines if line[0] in kinds]
         if not side:
@@ -156,6 +159,7 @@ def _changed_words(lines: Sequence[list[Any]]) -> dict[int, list[tuple[int, int]
         block = list(group)
         if kind == "add":
             for before, after in zip(removed, block, strict=False):
+                # The sign is not part of the compared text.
                 found[id(before)], found[id(after)] = _difference(before[1][1:], after[1][1:])
         removed = block if kind == "remove" else []
     return found
@@ -165,6 +169,7 @@ def _difference(before: str, after: str) -> tuple[list[tuple[int, int]], list[tu
     if max(len(before), len(after)) > _COMPARED:
         return [], []
     old, new = _WORDS.findall(before), _WORDS.findall(after)
+    # `autojunk` would ignore frequent words in long lines.
     matcher = SequenceMatcher(None, old, new, autojunk=False)
     # The quick upper bound spares most lines the slow comparison.
     if matcher.quick_ratio() < _ALIKE or matcher.ratio() < _ALIKE:

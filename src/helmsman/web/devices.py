@@ -73,12 +73,14 @@ class DeviceRoutes:
         try:
             device = await anyio.to_thread.run_sync(self._book.get, given.device)
         except DeviceNotFound as error:
+            # The same error as for a wrong signature, so that ids cannot be tried out.
             raise WrongSignature(error.message) from None
         is_here = origin == device.origin and port == device.port
         if not is_here or not self._challenges.redeem(
             given.nonce, given.challenge, lambda: device.has_signed(content, given.signature)
         ):
             raise WrongSignature("This device has not signed that. Log in with a code.")
+        # For the list of devices; after the check, so that only real logins count.
         await anyio.to_thread.run_sync(self._book.see, device)
         response = respond({"ok": True})
         self._logins.log_in(request.scope, response, device)
@@ -124,6 +126,7 @@ class DeviceRoutes:
         settings = self._helm.notices.settings
         push = None
         if given.endpoint is not None and given.keys is not None:
+            # Only addresses of known push services: the hub sends requests there.
             services = () if settings is None else (await settings()).push_hosts
             keys = given.keys
             push = subscription(given.endpoint, keys.p256dh, keys.auth, approves=given.approves, services=services)

@@ -21,6 +21,7 @@ ACCESS_TIME: Final = timedelta(minutes=15)
 REFRESH_TIME: Final = timedelta(days=30)
 _FILE: Final = "http-grants.json"
 _MOST: Final = 100
+# A stale lock must not hold a login up.
 _LOCK_SECONDS: Final = 10
 
 
@@ -59,10 +60,12 @@ class GrantBook:
     def __init__(self, state_dir: Path, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._path = state_dir / _FILE
         self._clock = clock
+        # Cached by the file's version: each request to /mcp looks here.
         self._read: tuple[tuple[int, int], tuple[Grant, ...]] | None = None
 
     def all(self) -> tuple[Grant, ...]:
         """Return the grants that hold, the newest first."""
+        # A grant that was not used for that long ends.
         earliest = self._clock() - REFRESH_TIME
         return tuple(one for one in self._stored() if one.refreshed_at > earliest)
 
@@ -91,6 +94,7 @@ class GrantBook:
     def with_refresh(self, token: str) -> Grant | None:
         """Return the grant of a refresh token. A token that was used before ends its grant."""
         given = digest(token)
+        # Either the thief or the owner brings it: both lose the access.
         if (robbed := self._first(lambda one: secrets.compare_digest(one.spent, given))) is not None:
             with suppress(GrantNotFound):
                 self.revoke(robbed.id)
@@ -103,6 +107,7 @@ class GrantBook:
             for place, one in enumerate(grants):
                 if secrets.compare_digest(one.refresh, given):
                     access, refresh, now = digest(tokens.access), digest(tokens.refresh), self._clock()
+                    # The old one is kept, to recognize a second use.
                     grants[place] = replace(one, access=access, refresh=refresh, spent=given, refreshed_at=now)
                     return grants[place], tokens
         return None
@@ -131,6 +136,7 @@ class GrantBook:
     def _stored(self) -> tuple[Grant, ...]:
         try:
             found = self._path.stat()
+            # The inode too: two changes may have the same time.
             version = (found.st_mtime_ns, found.st_ino)
             if self._read is None or self._read[0] != version:
                 content = unpack_if_valid(json.loads(self._path.read_bytes()), list[Grant])
@@ -144,6 +150,7 @@ class GrantBook:
         with file_lock(self._path.with_name(f"{_FILE}.lock"), timeout=_LOCK_SECONDS):
             grants = list(self.all())
             yield grants
+            # The newest, which stand first.
             replace_file(self._path, json.dumps([pack(one) for one in grants[:_MOST]]))
 
 

@@ -42,6 +42,7 @@ _NAMING: Final = ("session_id", "task_id", "question_id")
 _LOOK_SECONDS: Final = 30.0
 _AWAY_SECONDS: Final = 3.0
 """Seconds that a read waits for a connection in progress."""
+# Acting may start an agent, or apply a large change.
 _ACT_SECONDS: Final = 600.0
 _SHOWN_SECONDS: Final = 5.0
 _SILENT_SECONDS: Final = 40.0
@@ -84,6 +85,7 @@ class HostRoutes:
         for name, host in sorted(links.known().items()):
             helm = links.opened.get(name)
             problem = self._problems.get(name)
+            # A connection that broke may still have no problem noted.
             if helm is not None and not helm.is_connected:
                 problem = _LOST
             status = "away" if problem else "connecting" if helm is None else "connected"
@@ -105,6 +107,7 @@ class HostRoutes:
         return Route(route.path, choose, methods=list(route.methods or ()))
 
     def _named_in(self, request: Request) -> str | None:
+        # The host of the query and of every id must agree.
         named = {text(request, "host")} - {None}
         for name in _NAMING:
             if (reference := request.path_params.get(name)) is not None:
@@ -115,6 +118,7 @@ class HostRoutes:
     async def _ask(self, host: str, request: Request) -> ASGIApp:
         """Let the dashboard of another machine answer a request."""
         content = await whole_body(request)
+        # The other machine knows its ids without our prefix.
         path = "/".join(part.removeprefix(f"{host}:") for part in request.scope["path"].split("/"))
         query = urlencode([pair for pair in request.query_params.multi_items() if pair[0] != "host"])
         status, told = await self._answer(host, request.method, path, query, content)
@@ -123,14 +127,17 @@ class HostRoutes:
     async def _answer(
         self, host: str, method: str, path: str, query: str, content: bytes
     ) -> tuple[int, Mapping[str, Any]]:
+        # A machine that is known to be away must not make each request wait.
         if host in self._followed and (problem := self._problems.get(host)) is not None:
             raise HostUnreachable(problem)
         helm = await self._helm.hosts.get(host)
+        # An open connection may take long to answer; one that is being opened may never come.
         seconds = _ACT_SECONDS if method != "GET" else _LOOK_SECONDS if helm.is_connected else _AWAY_SECONDS
         with anyio.move_on_after(seconds):
             try:
                 status, told = await helm.page(method, f"{quote(path)}?{query}", content)
                 answer = dict(self._told(host, json.loads(told or b"{}")))
+                # The page would take a 401 for its own login.
                 if status == HTTPStatus.UNAUTHORIZED or answer.get("code") == "wrong_token":
                     raise ValueError("this page would ask for its own login")
                 return HTTPStatus(status), answer
@@ -138,6 +145,7 @@ class HostRoutes:
                 log.info("%s gave an invalid answer", host, exc_info=True)
                 raise _nonsense(host) from error
         if method != "GET":
+            # The request may have arrived, so it is not repeated.
             raise OutcomeUnknown(f"{host} does not answer. It may have been done: look before you repeat it.")
         raise HostUnreachable(f"{host} does not answer." if helm.is_connected else _LOST)
 
@@ -149,6 +157,7 @@ class HostRoutes:
                 return value
             match value:
                 case dict():
+                    # HTML of another machine is not trusted; it is made again from its Markdown.
                     inside = {name: made(name, part) for name, part in value.items() if name != "html"}
                     # A link of another machine may lead only to the web.
                     if not str(inside.get("url", "https://")).startswith("https://"):
@@ -171,6 +180,7 @@ class HostRoutes:
         links = self._helm.hosts
         parts: dict[str | None, dict[str, Any]] = {None: {"page": given.page}}
         for key in ("questions", "sessions", "hidden"):
+            # Each machine gets only its questions.
             for reference in getattr(given, key):
                 host, there = links.split(reference)
                 parts.setdefault(host, {"page": given.page}).setdefault(key, []).append(there)
@@ -210,6 +220,7 @@ class HostRoutes:
                     self._followed.add(name)
                     self._helm.in_background(partial(self._follow, name))
                 if told != (states := self._states()):
+                    # Only changes of state are announced.
                     told = states
                     self._live.mark("", ["hosts"])
                 await anyio.sleep(_STATE_SECONDS)
@@ -223,15 +234,18 @@ class HostRoutes:
             while self._live.has_readers and name in self._helm.hosts.known():
                 try:
                     helm = await self._helm.hosts.get(name)
+                    # From where we were: nothing is missed during a reconnect.
                     async with helm.page_changes(LIVE_PATH, last) as changes:
                         tries = 0
                         while self._live.has_readers:
                             last = await self._take_next(name, changes, last)
+                            # It has sent something sensible, so it is there.
                             self._problems.pop(name, None)
                 except HelmsmanError as error:
                     self._problems[name] = error.message
                 except _NONSENSE:
                     self._problems[name] = _nonsense(name).message
+                # Longer and longer pauses for a machine that stays away.
                 if name in self._problems:
                     await anyio.sleep(_PAUSES[min(tries, len(_PAUSES) - 1)])
                     tries += 1
@@ -255,10 +269,12 @@ class HostRoutes:
 
     def _take_changes(self, name: str, told: Mapping[str, Any]) -> None:
         changes = told.get("changes", ())
+        # After a gap the page reads everything anew.
         if not told.get("resumed", True) or len(changes) > _MOST_CHANGES:
             self._live.mark(f"{name}:", _KINDS)
             changes = ()
         for change in changes:
+            # Only kinds that the page knows.
             self._live.mark(f"{name}:{change.get('sessionId') or ''!s:.200}", _KINDS.intersection(change["kinds"]))
 
 

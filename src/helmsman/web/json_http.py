@@ -95,8 +95,10 @@ def answering(endpoint: Endpoint, *, status: int = 200) -> Callable[[Request], A
         try:
             result = await endpoint(request)
         except HelmsmanError as error:
+            # Expected errors have a status that fits.
             return respond_with_error(error)
         except Exception:
+            # The page learns nothing about the inside of a failure; the log has it.
             log.exception("a request to %s failed", request.url.path)
             return respond(
                 {"code": "internal", "message": "Helmsman itself failed. Look at its log.", "retryable": False}, 500
@@ -114,6 +116,7 @@ async def whole_body(request: Request) -> bytes:
     """
     most = STRANGERS_BODY_BYTES if STRANGERS_BODY in request.scope else MAX_BODY_BYTES
     content = bytearray()
+    # Counted while it arrives: a length that is claimed may be wrong.
     async for piece in request.stream():
         content += piece
         if len(content) > most:
@@ -132,7 +135,9 @@ async def body(request: Request, takes: type[InputT], **path: str) -> InputT:
     try:
         given = json.loads(content or b"{}")
     except (ValueError, RecursionError):
+        # Nested too deeply for the parser.
         raise InvalidInput("The request is not JSON. Send a JSON object.") from None
+    # The path wins, so that a body cannot name another session.
     return takes.read({**given, **path} if isinstance(given, dict) else given, whole="body")
 
 

@@ -39,6 +39,7 @@ _LIST_EVERY: Final = 5
 """Looks at the registry for each look at the sessions on disk, which costs more."""
 _LIST_WATCHED: Final = 50
 _MAX_SESSIONS: Final = 10_000
+# Each reader keeps a connection and a task.
 _MAX_READERS: Final = 100
 _EVERYBODY: Final = ""
 """Key for changes that concern no single session."""
@@ -64,6 +65,7 @@ class Live:
     def __init__(self, helm: HelmsmanService, *, heartbeat: float = HEARTBEAT_SECONDS) -> None:
         self._helm = helm
         self._heartbeat = heartbeat
+        # Numbers of another run mean nothing here.
         self._run = secrets.token_hex(4)
         self._count = 0
         self._oldest = 0
@@ -90,11 +92,13 @@ class Live:
             # A reader at an older place may have missed a change, and reads everything anew.
             self._oldest = max(forgotten.values())
         self._changed.set()
+        # Replaced, because an event stays set.
         self._changed = anyio.Event()
 
     def _since(self, count: int) -> list[dict[str, Any]]:
         """Return everything that changed after `count`, oldest first."""
         found: list[dict[str, Any]] = []
+        # From the newest, so that a reader who is up to date costs nothing.
         for session_id, kinds in reversed(self._changes.items()):
             newer = sorted(kind for kind, number in kinds.items() if number > count)
             # The table is in the order of the changes.
@@ -106,6 +110,7 @@ class Live:
     def _change(self, session_id: str, kinds: list[str]) -> dict[str, Any]:
         if session_id == _EVERYBODY:
             return {"kinds": kinds}
+        # A key that ends with a colon is a machine.
         if session_id.endswith(":"):
             return {"host": session_id[:-1], "kinds": kinds}
         session = self._helm.sessions.get(session_id)
@@ -139,12 +144,14 @@ class Live:
                 changed = self._changed
                 if told == self._count:
                     with anyio.move_on_after(self._heartbeat) as waiting:
+                        # The heartbeat keeps proxies from closing a silent connection.
                         await changed.wait()
                     if waiting.cancelled_caught:
                         yield b": still here\n\n"
                     continue
                 changes, told = self._since(told), self._count
                 yield _message("changes", {"changes": changes}, self._id(told))
+                # Changes gather during the pause, and go out as one message.
                 await anyio.sleep(_MIN_INTERVAL)
         finally:
             self._readers -= 1
@@ -166,6 +173,7 @@ class Live:
         run, _, count = (last_event_id or "").partition("-")
         if run != self._run or not (count.isascii() and count.isdigit() and len(count) < 20):
             return None
+        # Older than the table: something may be missing.
         return int(count) if self._oldest <= int(count) <= self._count else None
 
     # --- what others do ----------------------------------------------------------------------------------------------
@@ -187,18 +195,21 @@ class Live:
                 try:
                     now = await self._helm.task_writer.registry(lambda registry: registry.database.version())
                     if now != version:
+                        # The first look only finds out where things are.
                         if version is not None:
                             self._mark(_EVERYBODY, "tasks")
                         version = now
                     if told != self._helm.notices.revision:
                         told = self._helm.notices.revision
                         self._mark(_EVERYBODY, "notices")
+                    # Reading the sessions on disk costs more than a look at the registry.
                     if rounds % _LIST_EVERY == 0:
                         found = await self._sessions_of_others()
                         if listed not in (None, found):
                             self._mark(_EVERYBODY, "sessions")
                         listed = found
                 except HelmsmanError as error:
+                    # The next look may work.
                     log.debug("others cannot be watched: %s", error)
                 rounds += 1
                 await anyio.sleep(_WATCH_SECONDS)
@@ -208,6 +219,7 @@ class Live:
     async def _sessions_of_others(self) -> tuple[tuple[str, object], ...]:
         found, _ = await self._helm.list(limit=_LIST_WATCHED)
         running = {session.id for session in self._helm.sessions.values() if session.state.is_running}
+        # Sessions that run here report their changes themselves.
         return tuple((info.session_id, info.updated_at) for info in found if info.session_id not in running)
 
 

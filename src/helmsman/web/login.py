@@ -41,7 +41,9 @@ CODE_SECONDS: Final = 600
 _COOKIE_SECONDS: Final = 30 * 86400
 _MAX_CODES: Final = 32
 """Codes that may be valid simultaneously. A further one invalidates the oldest."""
+# Without letters that look like digits (I, L, O) or make words (U).
 _ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+# Typed as read: O for zero, with or without hyphens.
 _MISREAD: Final = str.maketrans("OIL", "011", " -\t")
 _CODE_LENGTH: Final = 12
 """60 bits cannot be guessed in ten minutes. So attempts need no limit, which could lock out the user."""
@@ -102,6 +104,7 @@ class Logins:
         while len(self._codes) >= _MAX_CODES:
             del self._codes[next(iter(self._codes))]
         letters = "".join(secrets.choice(_ALPHABET) for _ in range(_CODE_LENGTH))
+        # In groups, which are easier to read out.
         value = "-".join(letters[at : at + 4] for at in range(0, _CODE_LENGTH, 4))
         code = Code(value, self._clock() + CODE_SECONDS)
         self._codes[_digest(code.value)] = code.expires_at
@@ -130,6 +133,7 @@ class Logins:
 
     def log_in(self, scope: Scope, response: Response, device: Device | None = None) -> None:
         """Give the cookie of a login along with this response."""
+        # Random, so that two logins have different cookies and each can be revoked.
         content = f"{int(self._clock()) + _COOKIE_SECONDS}.{secrets.token_hex(8)}"
         value = self._signed(content if device is None else f"{content}.{device.id}")
         self._set_cookie(scope, response, value, seconds=_COOKIE_SECONDS)
@@ -156,6 +160,7 @@ class Logins:
             path="/",
             secure=self._secure or scope["scheme"] == "https",  # a proxy on this machine may have the certificate
             httponly=True,
+            # Strict: no other site can cause a request with this cookie.
             samesite="strict",
         )
 
@@ -177,6 +182,7 @@ class Logins:
 
     def _is_good(self, value: str) -> bool:
         content, _, _ = value.rpartition(".")
+        # Compared in constant time, and before anything of the content is used.
         if not content.isascii() or not hmac.compare_digest(self._signed(content).encode(), value.encode()):
             return False
         device = _device_id(value)
@@ -187,6 +193,7 @@ class Logins:
 
 def is_same_site(headers: Headers) -> bool:
     """Return whether no other site caused the request, as far as the browser says."""
+    # Older browsers do not send the header.
     return headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none")
 
 
@@ -200,6 +207,7 @@ def is_from_page(scope: Scope, headers: Headers) -> bool:
     return (
         media_type == "application/json"
         and PAGE_HEADER in headers
+        # `host` has the port, so a page of another port is refused.
         and origin in (None, f"{scope['scheme']}://{headers.get('host', '')}")
         and headers.get("sec-fetch-site", "same-origin") == "same-origin"
     )
@@ -221,6 +229,7 @@ def _cookie_name(scope: Scope) -> str:
 
 
 def _digest(code: str) -> bytes:
+    # Bounded, so that a huge code costs nothing.
     plain = code[:200].upper().translate(_MISREAD)
     return hashlib.sha256(plain.encode("utf-8", "surrogatepass")).digest()
 
@@ -238,6 +247,7 @@ def stored_logins(state_dir: Path, listener: socket, holder: Process, *, secure:
     """Return the logins of a listener. They are new if another process than `holder` had the port."""
     path = state_dir / f"http-logins-{listener.getsockname()[1]}.json"
     known = _read(path)
+    # Another process had the port in between, and may have seen cookies.
     if not holder.started or known.get("holder") != list(holder):
         known = {"holder": list(holder), "key": secrets.token_hex(32), "takenBack": []}
         _write(path, known)

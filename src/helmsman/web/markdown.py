@@ -54,6 +54,7 @@ _CLEANER: Final = nh3.Cleaner(
 )
 
 
+# Cached, because a transcript is read again at every change.
 @lru_cache(_KEPT)
 def as_html(text: str) -> str | None:
     """Return the text as HTML; None if plain text is better."""
@@ -134,6 +135,7 @@ def _link_addresses(state: StateCore) -> None:
         shown: list[Token] = []
         for token in block.children or ():
             depth += {"link_open": 1, "link_close": -1}.get(token.type, 0)
+            # Not inside a link: links cannot be nested.
             shown += [token] if depth or token.type != "text" else _with_links(token, state.md)
         if block.children:
             block.children = shown
@@ -146,6 +148,7 @@ def _with_links(token: Token, parser: MarkdownIt) -> Iterator[Token]:
         if address.endswith(")") and address.count(")") > address.count("("):
             address = address[:-1].rstrip(_AFTER_ADDRESS)  # the parentheses are around the address
         place = parser.normalizeLink(address)
+        # The parser's own check, as for links in Markdown.
         if not parser.validateLink(place):
             continue
         yield Token("text", "", 0, content=token.content[end : found.start()])
@@ -157,6 +160,7 @@ def _with_links(token: Token, parser: MarkdownIt) -> Iterator[Token]:
 
 
 def _parser() -> MarkdownIt:
+    # Agents break lines on purpose, so line breaks count.
     options: dict[str, Any] = {"html": False, "maxNesting": 100, "highlight": _code, "langPrefix": "", "breaks": True}
     # A link that is defined elsewhere in the text could lead anywhere, and its definition is not shown.
     parser = MarkdownIt("commonmark", options).enable(["table", "strikethrough"]).disable("reference")

@@ -64,7 +64,9 @@ SCOPE: Final = "helmsman"
 """The only scope: to call the tools of this server."""
 _PAGE: Final = "authorize.html"
 _PENDING_SECONDS: Final = 600.0
+# Exchanged by a program right away, so a minute is long.
 _CODE_SECONDS: Final = 60.0
+# A stranger may open the page often.
 _MOST_PENDING: Final = 50
 _CHALLENGE_CHARS: Final = 43
 _MAX_QUERY: Final = 4000
@@ -137,9 +139,11 @@ class OAuth:
 
     def grant_of(self, scope: Scope, host: str, token: str) -> Grant | None:
         """Return the grant of an access token, if it is for what the request is for."""
+        # Tokens open /mcp and nothing else, least of all the dashboard.
         if scope["path"] != self._mcp_path:
             return None
         grant = self.grants.with_access(token)
+        # A token for another address of this server is not valid here (RFC 8707).
         return grant if grant is not None and grant.resource == self._resource(_base(scope, host)) else None
 
     def challenge(self, scope: Scope, host: str, *, has_token: bool) -> str:
@@ -210,11 +214,14 @@ class OAuth:
         """
         given = (await body(request, AuthorizeInput)).query
         base, resource = _base_of(request), given.get("resource", "")
+        # Before anything is fetched.
         if sum(map(len, given.values())) > _MAX_QUERY:
             raise InvalidInput("The program's request is too long.")
+        # Checked before it is fetched, so that only public addresses are contacted.
         client_address(given.get("client_id", ""))
         client = await self._fetch(given["client_id"])
         uri = given.get("redirect_uri", "")
+        # Errors are sent only to an address that belongs to the client.
         if not client.may_redirect_to(uri) or not _is_safe(uri):
             raise InvalidClient("The program asks to be answered at an address that its document does not list.")
         wrong = _wrong_in(given, resource == self._resource(base))
@@ -232,6 +239,7 @@ class OAuth:
             until=now + _PENDING_SECONDS,
         )
         name = secrets.token_urlsafe(16)
+        # Undecided requests are dropped here, so no timer is needed.
         self._pending = OrderedDict((key, one) for key, one in self._pending.items() if one.until > now)
         self._pending[name] = asked
         _keep_newest(self._pending)
@@ -248,13 +256,16 @@ class OAuth:
 
     async def _decide(self, request: Request) -> dict[str, Any]:
         given = await body(request, DecisionInput)
+        # Popped: each request is decided once.
         asked = self._pending.pop(given.request, None)
+        # Shown under one address and decided under another, it would be for another issuer.
         if asked is None or asked.until <= self._clock() or asked.issuer != _base_of(request):
             raise InvalidInput("This request is no longer open. Start again in the program that asked.")
         if not given.allow:
             return {"redirect": _answer(asked.redirect_uri, asked.issuer, asked.state, error="access_denied")}
         code = secrets.token_urlsafe(32)
         self._drop_old_codes()
+        # Only a digest is kept.
         self._codes[digest(code)] = _Granted(asked=asked, until=self._clock() + _CODE_SECONDS)
         _keep_newest(self._codes)
         return {"redirect": _answer(asked.redirect_uri, asked.issuer, asked.state, code=code)}
@@ -284,6 +295,7 @@ class OAuth:
 
     async def _token(self, request: Request) -> ASGIApp:
         """Exchange a code or a refresh token. The resource, where it is named, must be that of this server."""
+        # Read here, and again by the SDK's handler.
         request = await _in_full(request)
         resource = (await request.form()).get("resource")
         if resource is not None and resource != self._resource(_base_of(request)):
@@ -313,6 +325,7 @@ class OAuth:
         found = self._codes.get(digest(code))
         if found is None or found.asked.client.id != client_id:
             return None
+        # A code that comes twice was stolen: what was granted for it ends.
         if found.grant is not None:
             with suppress(GrantNotFound):
                 await anyio.to_thread.run_sync(self.grants.revoke, found.grant)
@@ -409,10 +422,12 @@ def _wrong_in(given: Mapping[str, str], is_resource: bool) -> tuple[str, str] | 
     if given.get("response_type") != "code":
         return "unsupported_response_type", "The program asks for another kind of answer than a code."
     challenge = given.get("code_challenge", "")
+    # A SHA-256 in base64url has 43 characters.
     if given.get("code_challenge_method") != "S256" or len(challenge) != _CHALLENGE_CHARS or not challenge.isascii():
         return "invalid_request", "The program does not protect its code (PKCE with S256)."
     if not is_resource:
         return "invalid_target", "The program asks for access to something else than this server."
+    # More than the one scope does not exist.
     if not set(given.get("scope", "").split()) <= {SCOPE}:
         return "invalid_scope", "The program asks for more than there is."
     return None
@@ -424,9 +439,11 @@ def _is_safe(uri: str) -> bool:
         parts = urlsplit(uri)
     except ValueError:
         return False
+    # Parsers disagree about such addresses.
     if not uri.isascii() or not uri.isprintable() or parts.fragment or "#" in uri or " " in uri or "\\" in uri:
         return False
     if parts.scheme == "https":
+        # A user in an address hides where it leads.
         return bool(parts.hostname) and parts.username is None
     if parts.scheme == "http":
         return is_loopback(parts.hostname or "") and parts.username is None

@@ -36,6 +36,7 @@ def place(host: str, port: int) -> str:
     Loopback addresses exist on every machine, and a home directory with the token may be shared between machines.
     """
     address = ip_address(host.partition("%")[0])
+    # A server that listens for IPv6 sees IPv4 clients in mapped form.
     address = getattr(address, "ipv4_mapped", None) or address
     machine = socket.gethostname() if address.is_loopback else ""
     return f"{address} {port} {machine}"
@@ -64,6 +65,7 @@ class Challenges:
 
     def answer(self, nonce: str, place: str) -> tuple[str, str]:
         """Return a challenge for the client, and the server's own proof."""
+        # The time is inside the challenge, so nothing has to be stored for it.
         content = f"{self._clock() + _SECONDS:.3f}~{new_nonce()}"
         challenge = f"{content}~{_signed(self._key, content, nonce)}"
         return challenge, server_proof(self._token, nonce, challenge, place)
@@ -80,9 +82,11 @@ class Challenges:
         if not is_proof(signature, _signed(self._key, content, nonce)):
             return False  # not one of our challenges
         now, ends_at = self._clock(), float(content.partition("~")[0])
+        # Used ones are remembered only until they would have expired.
         self._used = {used: end for used, end in self._used.items() if end > now}
         if ends_at <= now or challenge in self._used:
             return False
+        # Only a correct proof uses a challenge up, so that a stranger cannot spend it.
         if not is_proved():
             return False
         self._used[challenge] = ends_at

@@ -81,6 +81,7 @@ def is_for_review(items: Sequence[Item], turn_id: str | None, following: Sequenc
     It began earlier, according to the ids, which begin with the time.
     """
     return (
+        # Exactly this shape: a user's own prompt must not disappear.
         len(items) == 1
         and isinstance(items[0], UserMessage)
         and any(isinstance(item, Review) for item in following[:2])
@@ -123,6 +124,7 @@ class Transcript:
     def entries(self, first: int, end: int) -> Iterator[tuple[int, int, Turn, Item]]:
         """Yield the items from `first` to before `end`, each with its number, its turn's number (from 1) and the turn."""
         for place, turn in enumerate(self.turns, 1):
+            # Turns are in order, so nothing later can match.
             if turn.first >= end:
                 return
             begin = max(first - turn.first, 0)
@@ -150,6 +152,7 @@ class Transcripts:
             history = ()
         past = list(_without_instructions([_past_turn(turn) for turn in history]))
         if state.is_running and session.elsewhere is None:  # the session also has text that is being written
+            # The agent's storage has the running turn only in part.
             past = [turn for turn in past if not _is_running(turn, state)]
             past.append(Turn(state.turn_id, "active", review_once(items_with_prompt(state))))
         elif state.is_running and past:  # the log of another process may be a moment behind
@@ -266,6 +269,7 @@ class SessionSpendings:
 
     def now(self) -> Mapping[str, UsageGroup]:
         """Return the known costs of all sessions, by id."""
+        # In the background: agents' files take seconds to read.
         if not self._reading and time.monotonic() - self._read_at >= _EVERY_SECONDS:
             self._reading = True
             self._helm.in_background(self._read)
@@ -278,6 +282,7 @@ class SessionSpendings:
         except HelmsmanError as error:
             log.warning("the costs of sessions are not known: %s", error)
         finally:
+            # After the attempt, so that a failure is not repeated immediately.
             self._read_at = time.monotonic()
             self._reading = False
 
@@ -342,6 +347,7 @@ class Reading:
             if (installed := await helm.installed(DEFAULT_AGENT)) is not None:
                 codex = {"version": installed.version, "path": installed.path}
         except HelmsmanError as problem:
+            # A missing Codex is no error if the user works with another agent.
             error = problem.as_dict() if helm.settings.default_agent == DEFAULT_AGENT else None
         try:
             capabilities = (await helm.capabilities()).as_dict()
@@ -350,6 +356,7 @@ class Reading:
         running = await self._running()
         recent, _ = await helm.list(limit=_MAX_SESSIONS)
         directories = await anyio.to_thread.run_sync(_projects, recent, helm.settings.state_dir)
+        # Search is ready when the user types.
         helm.extras.search.update_soon()
         return present(
             {
@@ -378,11 +385,13 @@ class Reading:
         is_wanted = await self._wanted(agent, project, state, label)
         if switch(request, "running"):
             return {"sessions": await self._spent(list(filter(is_wanted, await self._running())))}
+        # A filter or a page shows only what is on disk.
         is_start = cursor is None and query is None and directory is None
         new = await self._not_on_disk_yet() if is_start else []  # before the list, which then includes later sessions
         count = limit(request, _SESSIONS, _MAX_SESSIONS)
         found: list[dict[str, Any]] = []
         looked_at = 0
+        # Filters apply after reading, so several pages may be needed for one.
         while looked_at < _LOOKED_AT:
             infos, cursor = await self._helm.list(
                 query=query,
@@ -394,6 +403,7 @@ class Reading:
             )
             looked_at += len(infos)
             found += filter(is_wanted, await self._labelled(await listed_sessions(self._helm, infos)))
+            # Without these filters, one page is enough.
             if cursor is None or len(found) >= count or not (project or state or label):
                 break
         known = {one["sessionId"] for one in found}
@@ -415,6 +425,7 @@ class Reading:
                 return False
             if label is not None and label not in one.get("labels", ()):
                 return False
+            # A question that timed out counts as denied, and also under the turn's own state.
             return state in (None, "denied" if one.get("timedOut") else one.get("status"), one.get("status"))
 
         return is_wanted
@@ -438,6 +449,7 @@ class Reading:
         try:
             registered, _ = await self._helm.tasks.list(status=("pending", "working"), limit=1000)
         except HelmsmanError:
+            # Sessions of this process are known without the registry.
             registered = []
         ids = list(dict.fromkeys([*ids, *(task.session_id for task in registered if task.session_id is not None)]))
         if not ids:
@@ -489,6 +501,7 @@ class Reading:
             return {}
         info = await self._helm.agent_records.find(session.id)
         path = None if info is None else info.path
+        # Reading a large record takes seconds, and only times would be gained.
         if path is None or not await anyio.to_thread.run_sync(_is_short, path):
             return {}
         return {
@@ -574,6 +587,7 @@ class Reading:
     async def engines(self, _request: Request) -> dict[str, Any]:
         engines = await anyio.to_thread.run_sync(engine_overviews, self._helm.settings.state_dir)
         used = {session.engine for session in self._helm.sessions.values() if session.engine is not None}
+        # A lost engine is named only if there is no other.
         own = min(used, key=lambda engine: engine.lost is not None, default=None)
         shown = None
         if own is not None:
@@ -644,6 +658,7 @@ class Reading:
         await self._helm.task_writer.write()
         tasks, _ = await self._helm.task_writer.registry(lambda registry: registry.list(limit=_TASKS_SEARCHED))
         matching = (task for task in tasks if _mentions(task, words) and agent in (None, task.agent))
+        # Tasks outside the allowed roots are not shown.
         found = await self._helm.tasks.local.inside(matching)
         shown = {
             "sessions": await self._spent(list(map(in_list, sessions))),
@@ -667,6 +682,7 @@ def _fitting(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return as many of the first entries as fit on a page, at least one."""
     room = _PAGE_CHARS
     for place, one in enumerate(entries):
+        # Measured as JSON, which is what is sent.
         room -= len(json_line(one))
         if room < 0:
             return entries[: max(1, place)]

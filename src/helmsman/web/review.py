@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from helmsman.sessions.session import Session
 
 _DIFF_CHARS: Final = 4 * 1024 * 1024
+# A user looks back and forth between a few versions.
 _KEPT: Final = 8
 _TOO_LONG: Final = "It is too long for this page. Look at all of it and apply it in a terminal: helmsman apply {}"
 
@@ -61,6 +62,7 @@ class ReviewRoutes:
         session = await self._helm.session(session_id(request))
         tree, since = session.worktree, _time(text(request, "since"))
         view = DiffView(ignore_whitespace=switch(request, "ignoreWhitespace"))
+        # A view leaves something out, so it cannot be applied.
         is_view = tree is not None and (since is not None or view.ignore_whitespace)
         now = datetime.now(UTC)
         try:
@@ -71,6 +73,7 @@ class ReviewRoutes:
                 patch = changed.diff.text
         except (InvalidInput, WorktreeError) as unknown:  # outside of git, or its directory is gone
             return {"files": [], "about": safe(unknown.message)}
+        # The page has exactly this diff and need not load it again.
         if text(request, "unless") == changed.diff.digest:
             return {"digest": changed.diff.digest, "unchanged": True}
         left_out = filter(
@@ -94,6 +97,7 @@ class ReviewRoutes:
         }
         shown = await self.files(changed.diff.digest if not is_view else diff_digest(patch.encode()), patch)
         if "cut" in shown:
+            # What is cut was not seen, and so cannot be applied here.
             about |= {"about": f"{changed.about} {_TOO_LONG.format(session.id)}", "canApply": False}
         return present(about) | shown
 
@@ -102,6 +106,7 @@ class ReviewRoutes:
         session = await self._helm.session(session_id(request))
         paths = tuple(filter(None, (text(request, "path"), text(request, "oldPath"))))
         changed, patch = await self._helm.extras.changes.view(session.id, DiffView(whole=paths))
+        # Lines around a change must be of the same version as the change.
         if changed.diff.digest != text(request, "digest"):
             raise InvalidInput("The changes have moved on. Look at them again.", parameter="digest")
         read = await self.files(diff_digest(patch.encode()), patch)
@@ -115,6 +120,7 @@ class ReviewRoutes:
         shown = self._coloured.get(digest)
         if shown is None:
             shown = self._coloured[digest] = await anyio.to_thread.run_sync(coloured_diff, diff)
+        # The one that was just read is the last to be dropped.
         self._coloured.move_to_end(digest)
         while len(self._coloured) > _KEPT:
             self._coloured.popitem(last=False)
@@ -145,6 +151,7 @@ class ReviewRoutes:
         given = await body(request, DiscardShownInput)
         session = await self._helm.session(session_id(request))
         losing = await self._helm.extras.changes.unsaved(session.id)
+        # New work since the preview would be lost without having been seen.
         if _as_dict(losing)["key"] != given.losing:
             raise InvalidInput("There is other work in the worktree than was shown. Nothing was dropped; look again.")
         gone = await self._helm.extras.changes.discard(session.id, losing=losing)
@@ -167,6 +174,7 @@ def _time(given: str | None) -> datetime | None:
         time = datetime.fromisoformat(given)
     except ValueError:
         time = None
+    # Without an offset, the time would be that of the server's zone.
     if time is None or time.tzinfo is None:
         raise InvalidInput(f"since cannot be {given!r:.40}. Use a time with an offset.", parameter="since")
     return time
@@ -183,6 +191,7 @@ def coloured_diff(diff: str) -> dict[str, Any]:
 
 def _as_dict(losing: Unsaved) -> dict[str, Any]:
     shown: dict[str, Any] = safe(fields_as_dict(losing))
+    # Over what was shown, so that the confirmation is about exactly that.
     return shown | {"key": hashlib.sha256(json_line(shown).encode()).hexdigest()}
 
 
@@ -220,6 +229,7 @@ class PublishingRoutes:
             "title": safe(looked.title),
             "text": safe(looked.text),
         }
+        # A session can be committed although nothing can be published.
         try:
             target = await publishing.target(looked.session_id)
         except HelmsmanError as error:
@@ -251,10 +261,12 @@ class PublishingRoutes:
         given = await body(request, PullRequestInput)
         publishing, known = self._helm.extras.publishing, session_id(request)
         target = await publishing.target(known, base=given.base)
+        # The address that the user saw: another remote in between is not allowed.
         if given.allow == target.url:
             await publishing.allow(known, target.url)
         await publishing.push(known, target)
         opened = None
+        # Without `gh` the branch is pushed only.
         if target.by is not None:
             text = "\n\n".join(filter(None, (given.text.strip(), verified(await self._helm.session(known)))))
             opened = await publishing.open(known, target, given.title, text, draft=given.draft)

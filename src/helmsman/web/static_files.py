@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _ROOT: Final = Path(__file__).parent / "static"
 _INDEX: Final = "index.html"
+# No dots at the beginning and no `..`: names cannot leave the directory.
 _NAME: Final = re.compile(r"[a-z0-9_-][a-z0-9_.-]*(/[a-z0-9_-][a-z0-9_.-]*)*", re.ASCII)
 _TYPES: Final = {
     ".html": "text/html; charset=utf-8",
@@ -53,6 +54,7 @@ _HEADERS: Final = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    # `no-cache` asks each time, so that a new version shows without a reload by force.
     "Cache-Control": "no-cache",
 }
 
@@ -74,8 +76,10 @@ async def page_file(name: str, seen: str = "") -> Response:
     if found is None:
         return respond_with_error(NotFound("There is nothing at this address. The dashboard is at /."))
     content, media_type = found
+    # By content, so that a hub of the same version gives the same tag.
     tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
     headers = {**_HEADERS, "ETag": tag}
+    # A proxy may have weakened the tag.
     known = {one.strip().removeprefix("W/") for one in seen.split(",")}
     if tag in known:
         return Response(status_code=304, headers=headers)
