@@ -297,6 +297,7 @@ class Settings(SecretValue, frozen=True, kw_only=True):
         """Directories where sessions may work and write: the allowed roots, their worktrees, and trees from other
         machines.
         """
+        # The roots have their links resolved, so the state directory needs the same.
         state_dir = self.state_dir.resolve()
         return (*self.allowed_roots, state_dir / WORKTREES, state_dir / WORKSPACES) if self.allowed_roots else ()
 
@@ -334,6 +335,7 @@ def load_settings(
         "claude_home": home / ".claude",
         "state_dir": Path(usual_state_directory(env)),
     }
+    # First the user's own file, because the values of projects are held against it.
     for value in _from_file(user, home) if user is not None else ():
         values[value.key] = _SETTINGS[value.key].parse(value)
     ignored: list[str] = []
@@ -569,6 +571,7 @@ def _smaller(own: int, asked: int) -> int:
 
 def _denied_sooner(own: int | None, asked: int) -> int | None:
     """Return the smaller of two times after which a question is denied; None is the default."""
+    # None means the usual time, so a project's value must be below that.
     usual = int(MCP_ANSWER_SECONDS * 1000)
     return asked if asked < (usual if own is None else own) else own
 

@@ -162,6 +162,7 @@ class HubConversation:
                 await waiter.done.wait()
         finally:
             self._waiters.pop(number, None)
+        # The result may have come just before the hub was gone.
         if self.closed is not None and not waiter.result:
             raise self.closed.again()
         if waiting.cancelled_caught and not waiter.result:

@@ -157,6 +157,7 @@ class HttpClient:
             EngineProtocolError: The response is invalid.
         """
         async with self._places:
+            # The hub may be closing an idle connection just now, so only a request that may be sent twice uses one.
             while is_repeatable and self._idle:
                 with suppress(OSError):  # the hub closes connections that are idle for long
                     return await self._respond(self._idle.pop(), method, target, content)

@@ -146,8 +146,10 @@ class ServiceClient:
         try:
             await self.__aenter__()
         except BaseException as error:
+            # The caller of `open` may have been cancelled in the meantime.
             if not opened.done():
                 opened.set_exception(error)
+            # A cancellation must reach the task that was cancelled.
             if not isinstance(error, Exception):
                 raise
             return

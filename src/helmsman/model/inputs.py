@@ -193,6 +193,7 @@ def changed_options(known: SessionOptions, changes: StartOptions) -> StartOption
         )
     kept: StartOptions = {"agent": known.agent, "unenforced": changes.get("unenforced", known.unenforced)}
     unsaid: Any = {name: getattr(known, name) for name in _STAYS if changes.get(name) is None}
+    # A preset replaces the whole policy, so nothing of the present one is kept.
     if not changes.get("full_auto") and not changes.get("dangerously_bypass_approvals_and_sandbox"):
         kept["approval_policy"] = changes.get("approval_policy") or approval_word(known.asks)
         if changes.get("sandbox") is None:

@@ -140,6 +140,7 @@ class ScheduleStore:
         content = schedule.content()
 
         def work(connection: StoreConnection) -> None:
+            # Counted in the transaction: two processes must not both add the last one that is allowed.
             refuse_more(connection.execute("SELECT COUNT(*) FROM schedules").fetchone()[0])
             connection.execute(
                 "INSERT INTO schedules (id, content, next_at, is_paused, created_at, proposed_by) "

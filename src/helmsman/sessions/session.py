@@ -678,6 +678,7 @@ class Session:
         assert asked is not None
         try:
             asked[1](choices)
+        # An answer that does not fit leaves the question open.
         except AnswerInvalid:
             self._own_question = asked
             raise
@@ -687,6 +688,7 @@ class Session:
         """Pause the deadline of a question while it is shown to a user, for the length of the block."""
         deadline = self._deadlines.get(question.id)
         if deadline is None:
+            # The question may be closed by now.
             yield
             return
         async with deadline.shown(is_visible):
@@ -749,6 +751,7 @@ class Session:
                     return
                 if not isinstance(event, SessionFact):
                     yield event
+                # Another turn may have begun right after it.
                 if isinstance(event, TurnEnded) and not reader.pending() and not self.state.is_running:
                     return
 

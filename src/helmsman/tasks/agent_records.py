@@ -101,6 +101,7 @@ class AgentRecords:
         for info in sessions:
             last = self._last_turns.get(info.session_id)
             if last is None or last[0] != info.updated_at:
+                # Dropped as a whole, because each entry is quickly read again.
                 if len(self._last_turns) >= _LAST_TURNS_KEPT:
                     self._last_turns.clear()
                 last = self._last_turns[info.session_id] = info.updated_at, indexes[info.agent].last_turn(info)

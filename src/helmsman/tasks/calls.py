@@ -191,6 +191,7 @@ class CallLog:
 
         def work(connection: StoreConnection) -> list[str]:
             rows = connection.execute("SELECT answer FROM calls WHERE pipe = ? AND answer IS NOT NULL", (client,))
+            # The answer of a tool names its session there.
             contents = (mapping((json_object(row["answer"]) or {}).get("structuredContent")) for row in rows)
             found = (content.get("sessionId") for content in contents)
             return list(dict.fromkeys(session_id for session_id in found if isinstance(session_id, str)))

@@ -146,6 +146,7 @@ class Registry:
     ) -> Callable[[StoreConnection], tuple[Task, bool]]:
         """`change` is the change of the task since its draft, before its first write."""
         now = self._clock()
+        # The change decides about the request: a task that has begun needs it no longer.
         if change is not None and "spec" in change:
             draft = replace(draft, spec=None)
         cleaned: Any = clean(change or {})

@@ -188,6 +188,7 @@ class _Planning:
         try:
             turn = await work.start("compare", prompt, agent=other, sandbox="read-only", approval_policy="never")
             preferred = read_report(turn.said, Preference)
+        # Without an opinion, the plan with the fewest steps is taken.
         except HelmsmanError as error:
             return {"best": None, "said": f"{other} could not compare them: {error.message}"}
         return {"best": preferred.best, "said": f"{other} prefers it: {preferred.why}"}

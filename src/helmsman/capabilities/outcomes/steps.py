@@ -63,6 +63,7 @@ async def loop(work: Work) -> Found:
     wanted = work.wanted
     below = await anyio.to_thread.run_sync(lambda: inside(root, str(Path(wanted.directory).resolve())))
     folder, check = below or "", ""
+    # Only if a step needs it, because a repository may have none.
     if wanted.check is not None or any(one.check is None for one in wanted.steps):
         found = await find_the_check(work)
         folder, check = found["folder"], found["command"]
@@ -153,6 +154,7 @@ class StepRunner:
             carried.error = error.message
             for step in self._steps:
                 if step["status"] == "running":
+                    # A step that was never verified counts as not run.
                     step["status"] = "failed" if step["attempts"] else "not_run"
             # The turn that failed may have begun the session.
             carried.session_id = carried.session_id or error.details.get("sessionId")
