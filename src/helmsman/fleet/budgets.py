@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 NONE: Final = "none"
 """Value that removes an amount."""
 
+# With `greatest`, because a report that arrives late must not lower the sum.
 _SPENT: Final = """
     insert into helmsman.spendings (task, epoch, project, usd, tokens)
     select id, epoch, %(project)s, %(usd)s, %(tokens)s from helmsman.queue where id = %(task)s and epoch = %(epoch)s
@@ -77,6 +78,7 @@ _SHOWN: Final = """
     ) as granted
     from used order by project nulls first, key
 """
+# The epoch keeps a machine that has lost the task from raising its budget.
 _GRANT: Final = """
     insert into helmsman.grants (key, amount, up_to, project, task)
     select %(key)s, %(amount)s, %(up_to)s, %(project)s, id from helmsman.queue

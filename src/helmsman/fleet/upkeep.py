@@ -41,6 +41,7 @@ async def drop_expired(database: FleetDatabase) -> int:
         if not rows:
             break
         ids = [row["id"] for row in rows]
+        # The tasks go last: after a crash in between, they are found again.
         await database.all("delete from helmsman_store.outcomes where task_id = any(%s) returning 1", (ids,))
         await database.all("delete from helmsman.queue where id = any(%s) returning 1", (ids,))
         dropped += len(ids)
