@@ -24,6 +24,7 @@ _PATHS: Final = ("file_path", "filePath", "absolute_path", "path")
 _CONTENTS: Final = ("content", "file_text", "contents")
 _OLD: Final = ("old_string", "oldString", "old_str")
 _NEW: Final = ("new_string", "newString", "new_str")
+# Agents refuse a call without an argument that their schema requires.
 _FILLED: Final[Mapping[str, Any]] = {"string": "scripted", "boolean": False, "integer": 1, "number": 1, "array": []}
 _DIRECTORY: Final = re.compile(
     r"(?i)(?:working|workspace|project)\s+(?:directory|root|folder)[^\n/]{0,40}(/[^\s<>'\"`)]+)"
@@ -49,6 +50,7 @@ def agent_calls(part: script.ToolCall, request: ModelRequest) -> Iterator[tuple[
 
 
 def _changed(change: script.FileEdit, request: ModelRequest) -> tuple[str, Mapping[str, Any]]:
+    # The tools of these agents take absolute paths only.
     path = change.path if change.path.startswith("/") else f"{_directory(request)}/{change.path}"
     if change.kind == "add":
         return _filled(request, WRITERS, {_PATHS: path, _CONTENTS: change.new})
@@ -59,6 +61,7 @@ def _changed(change: script.FileEdit, request: ModelRequest) -> tuple[str, Mappi
 
 def _directory(request: ModelRequest) -> str:
     """Return the agent's working directory from its instructions to the model."""
+    # Agents tell their model the directory in their own words, and some in a message instead of the instructions.
     said = [request.instructions, *(str(item.get("content", "")) for item in request.input)]
     found = next((match for text in said if (match := _DIRECTORY.search(text)) is not None), None)
     if found is None:
@@ -74,6 +77,7 @@ def _filled(
     properties = schema.get("properties") or {}
     arguments: dict[str, Any] = {}
     for spellings, value in values.items():
+        # Each agent has its own spelling, and its schema tells which.
         known = next((spelling for spelling in spellings if spelling in properties), None)
         if known is not None:
             arguments[known] = value

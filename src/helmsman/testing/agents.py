@@ -19,6 +19,7 @@ _MODEL: Final = "scripted"
 def agent_environment(agent: str, address: str, home: Path) -> dict[str, str]:
     """Return variables that limit an agent to the model at `address` and to `home`, without an account."""
     home.mkdir(parents=True, exist_ok=True)
+    # Agents keep files in all of these places. Without them, they would find the user's logins and sessions.
     places = {f"XDG_{kind}_HOME": str(home / f".{kind.lower()}") for kind in ("DATA", "CONFIG", "CACHE", "STATE")}
     return {"HOME": str(home), **places, **_VARIABLES[agent](address, home)}
 
@@ -29,6 +30,7 @@ def _claude(address: str, home: Path) -> dict[str, str]:
         "ANTHROPIC_API_KEY": "dummy",
         "CLAUDE_CONFIG_DIR": str(home / ".claude"),
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        # Failures that a script asks for must not be repeated for minutes.
         "CLAUDE_CODE_MAX_RETRIES": "1",
     }
 
@@ -47,7 +49,9 @@ def _opencode(address: str, _home: Path) -> dict[str, str]:
         "options": {"baseURL": f"{address}/v1", "apiKey": "dummy"},
         "models": {_MODEL: {"limit": {"context": 100000, "output": 8000}, "cost": _PRICES}},
     }
+    # One model for all: OpenCode asks a small one for titles.
     named = {"provider": {"fake": provider}, "model": f"fake/{_MODEL}", "small_model": f"fake/{_MODEL}"}
+    # Each of these would ask the network when OpenCode starts.
     off = ("AUTOUPDATE", "MODELS_FETCH", "DEFAULT_PLUGINS", "LSP_DOWNLOAD")
     return {"OPENCODE_CONFIG_CONTENT": json.dumps(named), **{f"OPENCODE_DISABLE_{one}": "1" for one in off}}
 
@@ -57,6 +61,7 @@ def _qwen(address: str, _home: Path) -> dict[str, str]:
 
 
 def _copilot(address: str, _home: Path) -> dict[str, str]:
+    # Without these variables it wants a login.
     return {
         "COPILOT_PROVIDER_BASE_URL": f"{address}/v1",
         "COPILOT_PROVIDER_TYPE": "openai",

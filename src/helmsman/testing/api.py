@@ -73,5 +73,6 @@ def text_of(content: Any) -> str:
     """Return the text of a message whose content is a string or a list of pieces."""
     if isinstance(content, str):
         return content
+    # Pieces without text, such as images, are not part of what was said.
     pieces = content if isinstance(content, list) else ()
     return "\n".join(str(piece["text"]) for piece in pieces if isinstance(piece, dict) and "text" in piece)

@@ -54,6 +54,7 @@ def _cache() -> Path:
         return Path(named).absolute()
     here = Path.cwd()
     candidates = [folder / ".cache" / "codex" for folder in (here, *here.parents)]
+    # Upwards, so that tests in any folder of a clone find the cache.
     return next((folder for folder in candidates if folder.is_dir()), candidates[0])
 
 

@@ -53,6 +53,7 @@ def _items(message: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
             function = called.get("function") or {}
             yield {"type": "function_call", "name": function.get("name"), "arguments": function.get("arguments")}
     else:
+        # Agents wrap what the user has said in reminders, which would not match a script.
         said = _REMINDER.sub("", text).strip() if role == "user" else text
         yield {"type": "message", "role": "developer" if role == "system" else role, "content": said}
 
@@ -72,6 +73,7 @@ class ChatApi(ModelApi):
     def beats(self, parts: Sequence[script.Part], request: ModelRequest) -> list[Beat]:
         usage = next((part.usage for part in parts if isinstance(part, script.Cost)), DEFAULT_USAGE)
         head = {"id": self.new_id("chatcmpl"), "created": 0, "model": request.model}
+        # Some agents ask for a whole answer instead of a stream, for their own use.
         if not request.body.get("stream"):
             text = "".join(joined(part.chunks) for part in parts if isinstance(part, script.Say))
             choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
@@ -84,6 +86,7 @@ class ChatApi(ModelApi):
                 case script.Gate():
                     beats.append(part)
                 case script.Cut() | script.Hang():
+                    # What follows a cut is never sent.
                     return [*beats, part]
                 case script.Incomplete():
                     reason = "length"
@@ -102,6 +105,7 @@ class ChatApi(ModelApi):
                     pass  # a cost, or a limit that this API does not report
         end: list[Beat] = [
             _delta(head, {}, reason),
+            # The counts come in a last chunk without choices.
             {**head, "choices": [], "usage": _usage(usage)},
             {"done": True},
         ]
@@ -110,6 +114,7 @@ class ChatApi(ModelApi):
     def encoded(self, event: SentEvent) -> bytes:
         if event.get("object") == "chat.completion":
             return json.dumps(event).encode()
+        # The protocol's own end mark, which is no JSON.
         return b"data: [DONE]\n\n" if "done" in event else f"data: {json.dumps(event)}\n\n".encode()
 
 

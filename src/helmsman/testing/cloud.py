@@ -147,6 +147,7 @@ class ScriptedCloud:
 
     def log_in(self, home: CodexHome) -> None:
         """Write a login for `codex cloud` to a home. The backend accepts any."""
+        # `codex cloud` reads claims of the token, but cannot check its signature.
         token = _unsigned_token()
         tokens = {"id_token": token, "access_token": token, "refresh_token": "refresh", "account_id": _ACCOUNT}
         today = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -181,6 +182,7 @@ class ScriptedCloud:
         async def endpoint(request: Request) -> JSONResponse:
             text = await request.body()
             body = json.loads(text) if text else None
+            # Recorded before any fault, so that a test sees refused requests as well.
             sent = CloudRequest(
                 request.method, request.url.path, dict(request.query_params), dict(request.headers), body
             )
@@ -216,6 +218,7 @@ class ScriptedCloud:
         task = self.tasks.get(request.path_params["task"])
         if task is None:
             return None
+        # Codex shows the first attempt and fetches the others as its siblings.
         first = _turn(0, task.attempts[0]) | {"sibling_turn_ids": [f"turn_{n}" for n in range(1, len(task.attempts))]}
         prompt = {"type": "message", "role": "user", "content": [{"content_type": "text", "text": task.title}]}
         return {

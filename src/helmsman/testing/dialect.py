@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _Json = dict[str, Any]
 
+# In code mode, tools are listed only as declarations in the text of `exec`.
 _NESTED_TOOL = re.compile(r"declare const tools: \{ (\w+)\(")
 _AGENT_ID = re.compile(r'"agent_id"\s*:\s*"([^"]+)"')
 
@@ -96,6 +97,7 @@ class Dialect:
         if part.escalate is not None:
             arguments |= {"sandbox_permissions": "require_escalated", "justification": part.escalate}
             arguments |= _without_none(prefix_rule=part.prefix_rule)
+        # Versions differ in the name and in the form of the command.
         if shell == "exec_command":
             arguments |= {"cmd": part.command, **_without_none(yield_time_ms=part.yield_ms)}
         else:
@@ -115,6 +117,7 @@ class Dialect:
             return _javascript(long_name, arguments, call_id, self._namespaces.get("exec"))
         if long_name in self._kinds:
             return self._call(long_name, arguments, call_id)
+        # With or without the trailing underscores, by version.
         for namespace in (f"mcp__{server}__", f"mcp__{server}"):
             if (namespace, tool) in self._mcp_tools:
                 return _function(tool, arguments, call_id, namespace)
@@ -130,6 +133,7 @@ class Dialect:
     def _wait_agents(self, timeout_ms: int, call_id: str) -> _Json:
         if self._namespaces.get("wait_agent") == "collaboration":
             return self._call("wait_agent", {"timeout_ms": timeout_ms}, call_id)
+        # The ids are only in the outputs of the calls that started them.
         agents = [agent for output in self._request.tool_outputs for agent in _AGENT_ID.findall(output)]
         tool = "wait" if "wait" in self._kinds else "wait_agent"  # 0.93 has the short name
         key = "ids" if self._parameter(tool, "ids") else "targets"
@@ -150,6 +154,7 @@ class Dialect:
     def _call(self, name: str, arguments: _Json | str, call_id: str) -> _Json:
         namespace = self._namespaces.get(name)
         if name in self._kinds:
+            # A custom tool takes text, a function an object.
             if isinstance(arguments, str):
                 return _custom(name, arguments, call_id, namespace)
             return _function(name, arguments, call_id, namespace)

@@ -100,6 +100,7 @@ class FakeAcpAgent:
     @property
     def command(self) -> list[str]:
         """Command line that starts the agent."""
+        # Isolated: it must not import from the test's directory.
         return [sys.executable, "-I", str(Path(__file__).with_name("fake_acp_agent_program.py")), str(self._folder)]
 
     def on(self, words: str, *steps: _Step) -> None:
@@ -151,4 +152,5 @@ class FakeAcpAgent:
         return [message.get("params", {}) for message in self.received if message.get("method") == method]
 
     def _write(self) -> None:
+        # Read again at each message, so that a test may change its mind while the agent runs.
         (self._folder / "scenario.json").write_text(json.dumps(self._scenario), encoding="utf-8")

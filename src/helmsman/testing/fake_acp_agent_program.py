@@ -44,6 +44,7 @@ class _Program:
         self._folder = folder
         self._sessions = folder / "sessions"
         self._sessions.mkdir(exist_ok=True)
+        # Turns run in threads, and each message must stay one line.
         self._writing = threading.Lock()
         self._numbers = itertools.count()
         self._turns: dict[str, _Turn] = {}
@@ -59,6 +60,7 @@ class _Program:
         """Serve until standard input closes."""
         for line in sys.stdin.buffer:
             message: _Json = json.loads(line)
+            # Written before it is handled, so that the record is complete if the process dies.
             with (self._folder / "received.jsonl").open("a", encoding="utf-8") as record:
                 record.write(json.dumps(message) + "\n")
             if message.get("jsonrpc") != "2.0":
@@ -68,6 +70,7 @@ class _Program:
             elif message.get("id") in self._asked:
                 self._asked.pop(message["id"]).answers.put(message.get("result") or {})
         for turn in self._turns.values():
+            # Turns that wait must not keep the process.
             turn.cancel()
 
     def _called(self, message: _Json) -> None:
@@ -82,6 +85,7 @@ class _Program:
             # A turn may wait for an answer, which the main thread reads.
             threading.Thread(target=self._prompt, args=(message["id"], session_id, params, turn), daemon=True).start()
             return
+        # Polled, because a test releases it by making a file.
         while not Path(self._scenario["late"].get(method, self._folder)).exists():
             time.sleep(0.01)
         answer = self._answer(method, session_id, params)
@@ -96,6 +100,7 @@ class _Program:
             session_id = session_id or str(answer.get("sessionId", ""))
             behind = (_told(session_id, update) for update in self._scenario["behind"].get(method, ()))
             answer |= self._scenario["answers"].get(method, {})
+            # In one write, so that the client reads both together.
             self._say({"id": message["id"], "result": answer}, *behind)
 
     def _answer(self, method: str, session_id: str, params: _Json) -> _Json | None:
@@ -153,6 +158,7 @@ class _Program:
             if "error" in step:
                 return {"error": step["error"]}
             if "die" in step:
+                # Without cleanup, as in a crash.
                 os._exit(step["die"])
             for update in step.get("updates", ()):
                 self._update(session_id, update)
@@ -170,6 +176,7 @@ class _Program:
 
     def _ask(self, session_id: str, step: _Json, turn: _Turn) -> list[_Json]:
         number = next(self._numbers)
+        # Registered before the question is sent: the answer may come immediately.
         self._asked[number] = turn
         for asked in (step["ask"], *([step["again"]] if "again" in step else [])):
             params = {"sessionId": session_id, **asked}

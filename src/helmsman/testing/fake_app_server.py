@@ -86,6 +86,7 @@ class FakeAppServer:
     async def wait_for(self, wanted: Callable[[_Json], bool]) -> _Json:
         """Wait for a matching message from a client. The caller bounds the wait."""
         while True:
+            # Polled: the messages are written by another process.
             for message in self.received():
                 if wanted(message):
                     return message

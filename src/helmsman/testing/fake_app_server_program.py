@@ -35,6 +35,7 @@ class Program:
 
     def run(self) -> None:
         """Serve until standard input closes."""
+        # Later processes behave normally, so that a restart can be seen to help.
         told: _Json = self._scenario["on"] if self._is_one_of_the_first() else {}
         for action in self._scenario["at_start"] if told is self._scenario["on"] else ():
             self._do(action, {})
@@ -42,6 +43,7 @@ class Program:
             for line in sys.stdin.buffer:
                 message: _Json = json.loads(line)
                 record.write(json.dumps(message) + "\n")
+                # Flushed, because a test reads it while the process runs, or after it was killed.
                 record.flush()
                 if "method" in message and "id" in message:
                     self._remember(message["method"], message.get("params") or {})
@@ -50,6 +52,7 @@ class Program:
 
     def _is_one_of_the_first(self) -> bool:
         """Return whether the scenario applies to this process."""
+        # Counted in a file, because each launch is another process.
         with (self._folder / "launches").open("a+", encoding="ascii") as launches:
             launches.write("x")
             launches.flush()
@@ -59,6 +62,7 @@ class Program:
 
     def _remember(self, method: str, params: _Json) -> None:
         if method in {"thread/start", "thread/fork"}:
+            # The shape of Codex's ids, and unique among processes.
             self._names["$thread"] = f"00000000-0000-7000-8000-{os.getpid():08d}{next(self._numbers):04d}"
         elif method == "turn/start":
             self._names["$turn"] = f"turn-{next(self._numbers)}"

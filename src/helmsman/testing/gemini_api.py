@@ -93,6 +93,7 @@ class GeminiApi(ModelApi):
         return not request.tools
 
     def beats(self, parts: Sequence[script.Part], request: ModelRequest) -> list[Beat]:
+        # A request without tools is the router's, which wants JSON.
         if self.is_aside(request):
             return [{"aside": True, **_candidate([{"text": json.dumps(_ROUTED)}], DEFAULT_USAGE, "STOP")}]
         usage = next((part.usage for part in parts if isinstance(part, script.Cost)), DEFAULT_USAGE)
@@ -119,6 +120,7 @@ class GeminiApi(ModelApi):
 
     def encoded(self, event: SentEvent) -> bytes:
         if event.get("aside"):
+            # These answers are no streams.
             return json.dumps({key: value for key, value in event.items() if key != "aside"}).encode()
         return f"data: {json.dumps(event)}\n\n".encode()
 

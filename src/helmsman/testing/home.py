@@ -51,6 +51,7 @@ class CodexHome:
     @property
     def env(self) -> dict[str, str]:
         """Complete environment for a process under test."""
+        # Nothing else of the developer's environment may change a test.
         inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         return inherited | {
             "HOME": str(self.home),

@@ -32,8 +32,10 @@ def hub_pid(state_dir: Path) -> int | None:
         except OSError:
             return None
         try:
+            # A lock that can be taken means that no hub runs.
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            # The holder writes its id into the file after it has the lock.
             said = os.pread(lock, 100, 0).split()
         else:
             return None
@@ -41,6 +43,7 @@ def hub_pid(state_dir: Path) -> int | None:
             os.close(lock)
         with contextlib.suppress(OSError, IndexError, ValueError):
             pid = int(said[1])
+            # The id may be of a hub that has just ended.
             os.kill(pid, 0)
             return pid
         if time.monotonic() > deadline:
@@ -54,6 +57,7 @@ def end_hub(state_dir: Path) -> None:
     pid = hub_pid(state_dir)
     while pid is not None and (taken := time.monotonic() - began) < _SECONDS:
         with contextlib.suppress(OSError):
+            # A hub that hangs must not hang the tests.
             os.kill(pid, signal.SIGTERM if taken < _GENTLE_SECONDS else getattr(signal, "SIGKILL", signal.SIGTERM))
         time.sleep(_POLL)
         pid = hub_pid(state_dir)

@@ -52,6 +52,7 @@ def marked_processes(marker: str, *, besides: AbstractSet[str] = frozenset()) ->
     wanted = f"{MARKER_VARIABLE}={marker}".encode()
     for name in running_processes() - besides:
         with contextlib.suppress(OSError):  # it ended while we looked, or belongs to someone else
+            # With the separators, so that one marker is not found inside another.
             if wanted in read_proc(f"/proc/{name}/environ").split(b"\0"):
                 found.add(LeftProcess(int(name), command_of(Path("/proc", name))))
     return found
@@ -100,6 +101,7 @@ def _children_from_proc() -> Iterator[LeftProcess]:
         with contextlib.suppress(OSError):
             for pid in (task / "children").read_text(encoding="ascii").split():
                 folder = Path("/proc") / pid
+                # The name may contain spaces and brackets: fields are counted from its end.
                 state = (folder / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
                 yield LeftProcess(int(pid), command_of(folder), zombie=state == "Z")
 
@@ -112,6 +114,7 @@ def children_from_ps() -> Iterator[LeftProcess]:
     )
     for line in shown.stdout.splitlines():
         pid, parent, state, *command = line.split(maxsplit=3)
+        # `ps` is a child as well.
         if int(parent) == os.getpid() and command != [" ".join(listing)]:
             yield LeftProcess(int(pid), "".join(command), zombie=state.startswith("Z"))
 

@@ -66,5 +66,6 @@ async def serve(app: ASGIApp) -> AsyncIterator[str]:
             finally:
                 # Close open connections, also after an error or a cancellation.
                 server.stopping.set()
+                # Shielded: a test that failed must still free the port.
                 with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
                     await server.stopped.wait()

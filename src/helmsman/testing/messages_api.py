@@ -177,6 +177,7 @@ def _calls(part: script.ToolCall, request: ModelRequest) -> Iterator[tuple[str, 
     """
     match part:
         case script.Run(command, yield_ms=yield_ms):
+            # Claude Code has no time after which a command moves to the background, only a flag.
             later = {} if yield_ms is None else {"run_in_background": True}
             yield _offered("Bash", request), {"command": command, "description": "run a command", **later}
         case script.Patch():

@@ -128,6 +128,7 @@ class Playbook:
     def _chosen(self, conversation: _Conversation, request: ModelRequest) -> Script | None:
         """Return the script that a new message selects, or None to continue the current one."""
         begins_turn = request.turn_id is None or request.turn_id != conversation.turn_id
+        # Messages are compared with those of the request before.
         new = request.user_texts[_common(conversation.texts_seen, request.user_texts) :]
         if not new and request.turn_id != conversation.turn_id:
             new = request.new_user_texts  # after a rollback the same prompt has the same index
@@ -236,6 +237,7 @@ class ScriptedModel:
             return await self._refuse(f"The scripted model has no {http.method} {http.url.path}.", 404, scope, send)
         request = api.read(dict(http.headers), await http.json())
         if api.is_aside(request):
+            # Asides are answered without a script, and are not recorded.
             aside: tuple[Part, ...] | None = (say("ok"),)
         else:
             aside = None

@@ -75,6 +75,7 @@ class ModelRequest:
     @cached_property
     def new_user_texts(self) -> tuple[str, ...]:
         """Messages received since the model last acted."""
+        # What came before its last action was already answered.
         answered = [index for index, item in enumerate(self.input) if _is_from_model(item)]
         last = answered[-1] if answered else -1
         return tuple(text for index, text in self._user_messages() if index > last)

@@ -66,6 +66,7 @@ async def model() -> AsyncIterator[ScriptedModel]:
     """Yield a scripted model. The test fails if its script has a problem that the test did not clear."""
     async with ScriptedModel() as model:
         yield model
+    # After the test: the agent has seen an error, but the mistake is in the script.
     if model.problems:
         pytest.fail("The scripted model had problems:\n" + "\n".join(model.problems), pytrace=False)
 
@@ -87,6 +88,7 @@ def codex_home(
     home.keep_quiet(version)
     yield home
     state_dir = Path(home.env["HELMSMAN_STATE_DIR"])
+    # A hub that survives the test would serve the next one with old settings.
     if hub_pid(state_dir) is not None:
         end_hub(state_dir)
         pytest.fail("The test left a hub behind.", pytrace=False)
@@ -116,6 +118,7 @@ def detached_engines(codex_home: CodexHome) -> Iterator[Path]:
     _let_rest(state_dir)
     for record in read_records(state_dir):
         record.stop()
+    # Stopping the engines may have started one.
     end_hub(state_dir)
 
 
@@ -146,8 +149,10 @@ def no_leaks(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathF
     marker = uuid.uuid4().hex
     monkeypatch.setenv(leaks.MARKER_VARIABLE, marker)
     usual = tmp_path_factory.getbasetemp() / "usual-state"
+    # A test that forgets to name a state directory must not touch the user's.
     monkeypatch.setenv("XDG_STATE_HOME", str(usual))
     before = leaks.child_processes()
+    # Other processes of the machine cannot be this test's.
     others = leaks.running_processes() if sys.platform == "linux" else set[str]()
     yield
     left = leaks.wait_until_gone(marker, before, others=others)

@@ -18,6 +18,7 @@ _AUTHOR = {
     "GIT_AUTHOR_EMAIL": "test@example.org",
     "GIT_COMMITTER_NAME": "Test",
     "GIT_COMMITTER_EMAIL": "test@example.org",
+    # The user's configuration may sign commits or run hooks.
     "GIT_CONFIG_GLOBAL": os.devnull,
     "GIT_CONFIG_SYSTEM": os.devnull,
 }
@@ -71,16 +72,19 @@ def _store(git_folder: Path, kind: str, content: bytes) -> bytes:
     file = git_folder / "objects" / found.hexdigest()[:2] / found.hexdigest()[2:]
     file.parent.mkdir(exist_ok=True)
     file.write_bytes(zlib.compress(data))
+    # Objects are read-only, as git writes them.
     file.chmod(0o444)
     return found.digest()
 
 
 def _index(file: Path, blob: bytes) -> bytes:
     """Return an index with one file whose `stat` matches, so that git does not read the file again."""
+    # git trusts a file whose status is the same as in the index.
     status, name = file.stat(), file.name.encode()
     times = (part for stamp in (status.st_ctime_ns, status.st_mtime_ns) for part in divmod(stamp, 10**9))
     numbers = (*times, status.st_dev, status.st_ino, 0o100644, status.st_uid, status.st_gid, status.st_size)
     entry = _ENTRY.pack(*(number & 0xFFFFFFFF for number in numbers), blob, len(name)) + name
+    # Padded to eight bytes, with at least one zero.
     entry += b"\0" * (8 - len(entry) % 8)
     data = struct.pack(">4sLL", b"DIRC", 2, 1) + entry
     return data + hashlib.sha1(data, usedforsecurity=False).digest()

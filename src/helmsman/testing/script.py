@@ -132,6 +132,7 @@ class Patch(ToolCall):
             kind, _, path = heading.partition(" File: ")
             lines = body.splitlines(keepends=True)
             move = next((line for line in lines if line.startswith("*** Move to: ")), None)
+            # Context lines belong to both versions.
             old = "".join(line[1:] for line in lines if line[:1] in "- ")
             new = "".join(line[1:] for line in lines if line[:1] in "+ ")
             found.append(

@@ -48,6 +48,7 @@ class ResponsesApi(ModelApi):
         dialect = Dialect(request)
         response = {"id": self.new_id("resp")}
         usage = next((part.usage for part in parts if isinstance(part, script.Cost)), DEFAULT_USAGE)
+        # Without the end, Codex takes the stream for broken.
         ending: list[Beat] = [{"type": "response.completed", "response": response | {"usage": _usage(usage)}}]
         beats: list[Beat] = [{"type": "response.created", "response": response}]
         position = itertools.count()
