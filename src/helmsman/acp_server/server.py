@@ -525,7 +525,7 @@ class AcpServer:
             ],
         )
         chosen = getattr(reply.outcome, "option_id", None)
-        # Only what was offered counts: a client may send any id.
+        # Only offered options count: a client may send any id.
         return [chosen] if chosen in offered else None
 
     # --- helpers -----------------------------------------------------------------------------------------------------

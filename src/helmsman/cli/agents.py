@@ -92,7 +92,7 @@ async def _try_sandbox(helm: Helmsman, about: dict[str, Any]) -> None:
     try:
         about["heldBy"] = await helm.agents[about["agent"]].try_sandbox(helm.settings, None)
     except HelmsmanError as error:
-        # One agent without a sandbox must not hide the others.
+        # An agent without a sandbox must not hide the others.
         about["notHeld"] = error.message
 
 

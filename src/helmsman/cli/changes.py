@@ -363,7 +363,7 @@ def discard_command(session: str, agreed: bool, as_json: bool) -> None:
     else:
         question = f"Drop the worktree of session {short_id(session_id)}? Nothing in it would be lost."
         agree(question, agreed=agreed, as_json=as_json, otherwise=None)
-    # What was shown is what is lost: with other changes since, discard refuses.
+    # Only the shown work may be lost: with other changes since, discard refuses.
     expected = None if agreed else losing
     gone: Discarded = on_changes(session, lambda work, known: work.discard(known, losing=expected))
     show_discarded((gone,), as_json=as_json)

@@ -519,10 +519,10 @@ def check_engines(engines: list[dict[str, Any]]) -> list[Check]:
 
 
 _SLOWEST: Final = 10.0
-"""A profile that takes longer is not waited for; Codex itself gives up its snapshot after this time."""
+"""Longest wait for a profile. Codex itself gives up its snapshot after this time."""
 
 _RUNS: Final = 3
-"""The first run also reads the files from disk, and the machine may be busy; the best counts."""
+"""Number of runs: the first also reads the files from disk, and the machine may be busy; the best counts."""
 
 
 def login_shell(env: Mapping[str, str]) -> str | None:

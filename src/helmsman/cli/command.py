@@ -38,7 +38,7 @@ _BEGINNING: Final = 3  # letters that a command begins with say which one is mea
 
 
 class Commands(click.Group):
-    """A group whose commands are imported when they are used.
+    """Group whose commands are imported when they are used.
 
     Args:
         modules: The commands that other modules declare: `module:attribute` below `helmsman.cli`, by name.
@@ -197,7 +197,7 @@ def _pass_on(context: click.Context, group: click.Group) -> None:
     called = group.get_command(context, context.invoked_subcommand or "")
     assert called is not None
     taken = [parameter.opts for parameter in called.params]
-    # Only what was typed: a default of the group must not override one of the subcommand.
+    # Only typed options: a default of the group must not override one of the subcommand.
     given = [
         parameter
         for parameter in group.params

@@ -181,7 +181,7 @@ def stop(state_dir: Path) -> bool:
 
 
 def forget(state_dir: Path) -> None:
-    """Do not turn the dashboard on with the machine."""
+    """Forget the dashboard, so that it is not turned on with the machine."""
     (state_dir / _FILE).unlink(missing_ok=True)
 
 
@@ -199,7 +199,7 @@ def resume(settings: Settings) -> None:
 
 
 def main() -> None:
-    """Be the process. The report on stdout says whether the hub serves the dashboard."""
+    """Run as the background process. The report on stdout says whether the hub serves the dashboard."""
     from helmsman.hub.daemon import become_daemon
 
     number, options = int(sys.argv[1]), unpack_if_valid(json.loads(sys.argv[2]), DashboardOptions)

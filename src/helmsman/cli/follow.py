@@ -170,7 +170,7 @@ class _Follower:
             self._talk = replace(self._talk, options={**(self._talk.options or {}), "model": model})
 
     def forget_queued(self, task_id: str) -> None:
-        """Do not wait for a queued message that was dropped."""
+        """Stop waiting for a queued message that was dropped."""
         self._queued = [one for one in self._queued if one.task_id != task_id]
 
     def in_background(self, work: Callable[[], Awaitable[None]]) -> None:
@@ -525,7 +525,7 @@ _FILES_SECONDS: Final = 30.0  # maximum age of the list of files
 
 
 class PromptCommands:
-    """The commands of one conversation."""
+    """Commands of one conversation."""
 
     def __init__(self, conversation: _Follower) -> None:
         self._on = conversation

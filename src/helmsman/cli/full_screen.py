@@ -79,7 +79,7 @@ class _View:
 
 
 class FullScreen:
-    """The screen. `run` returns the session that the user joins, or None at the end."""
+    """Full screen. `run` returns the session that the user joins, or None at the end."""
 
     def __init__(self, helm: Helmsman, directory: str) -> None:
         self._helm = helm
@@ -213,7 +213,7 @@ class FullScreen:
         lines = [about, Text(f"{session.id}  {session_word(session.status)}", "dim"), Text(where, "dim"), Text()]
         question = next(iter(session.questions), None)
         asked = [] if question is None else self._asked(console, session, question, height - 4)
-        # The question keeps its room; the transcript gets what is left.
+        # The question keeps its room; the transcript gets the rest.
         room = max(0, height - len(lines) - len(asked) - 1)
         lines += [*recent_lines(console, session, room), *asked]
         console.print(*lines, sep="\n", soft_wrap=True)

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _loading_sdk = threading.Lock()
-"""Its packages import each other. Two threads that import it from different ends would deadlock."""
+"""Lock for importing the SDK: its packages import each other, so two threads could deadlock."""
 
 
 def main() -> None:

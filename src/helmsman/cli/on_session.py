@@ -59,7 +59,7 @@ def there(session_id: str, name: str | None = None) -> str:
 
 
 LAST: Final = "-"
-"""The session that was active last, in any directory."""
+"""Session that was active last, in any directory."""
 
 
 async def full_session_id(helm: Helmsman, text: str) -> str:
@@ -129,7 +129,7 @@ def _listed(session_ids: Sequence[str], titles: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True)
 class SessionHere:
-    """A session that a command without an id may mean."""
+    """Session that a command without an id may mean."""
 
     session_id: str
     title: str

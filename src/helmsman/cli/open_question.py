@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 def open_question_lines(console: Console, session: Session, question: Question, name: str | None = None) -> list[Text]:
     """Return the lines of the question. `name` is the session's name in commands."""
     lines, left_out = question_lines(console, question, directory=session.directory)
-    # `respond` refuses what was not shown whole.
     if left_out:
         lines.append(Text("  `helmsman watch` shows all of it.", "dim"))
     for number, prompt in enumerate(question.prompts):

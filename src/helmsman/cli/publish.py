@@ -29,7 +29,7 @@ _SCHEMA: Final = {
     "required": ["title", "description"],
     "additionalProperties": False,
 }
-# Read-only and without commands: it only writes about what was done.
+# Read-only and without commands: it only describes finished work.
 _DRAFT: Final = (
     "Write the message of a commit with all changes of this session: a title of at most 72 characters in the imperative, "
     "and a description of what changed and why, in a few plain sentences. Change nothing and run nothing."
@@ -136,7 +136,7 @@ def pr_command(
     host().begin_change()
     looked = with_helmsman(lambda helm: helm.extras.publishing.look(session))
     text = message or ""
-    # Nothing to commit: what is there is published.
+    # With nothing to commit, the existing commits are published.
     if not looked.is_committed:
         text = _commit(session, message, applied=False, agreed=agreed, as_json=as_json, looked=looked).message
     target = with_helmsman(lambda helm: helm.extras.publishing.target(session, base=base, remote=remote, branch=branch))

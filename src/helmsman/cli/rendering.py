@@ -81,7 +81,7 @@ class TextInput(Input):
 
     @property
     def completing(self) -> str | None:
-        """The shell that requests completions."""
+        """Shell that requests completions."""
         shell, _, what = str(self.environment.get(COMPLETION, "")).rpartition("_")
         return shell if what == "complete" else None
 
@@ -91,7 +91,7 @@ class TextInput(Input):
 
 
 class TextRenderer:
-    """The endpoint for thin clients."""
+    """Endpoint for thin clients."""
 
     def __init__(self, hub: Hub, shared: Shared) -> None:
         self._hub = hub
@@ -163,11 +163,11 @@ def _render(asked: TextInput) -> int | None:
 
 
 class _ToldToEnd(Exception):
-    """A command tried to end the process."""
+    """Raised when a command tries to end the process."""
 
 
 class _RenderingHost(Host):
-    """The hub, as the host of one rendering."""
+    """Hub as the host of one rendering."""
 
     def __init__(self, asked: TextInput, shared: Shared) -> None:
         self.size = asked.size

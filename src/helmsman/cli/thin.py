@@ -42,7 +42,7 @@ STREAMS = ("out", "err", "pager", "git_pager")
 _HELP = frozenset(("-h", "--help"))
 _TRIES = 3  # hubs that may end without an answer before the command runs in its own process
 _BEGIN_SECONDS = 15.0
-"""A hub that is silent for this long is stopped or stuck."""
+"""Silence after which a hub counts as stopped or stuck."""
 _CHUNK = 64 * 1024
 _FAILED, _INTERRUPTED = 1, 130
 _OK, _CONFLICT = 200, 409
@@ -97,7 +97,7 @@ def run(arguments: Sequence[str]) -> int | None:
 
 
 class _OwnProcess(Exception):
-    """The command must run in this process."""
+    """Raised if the command must run in this process."""
 
 
 def _request(arguments: Sequence[str]) -> bytes:

@@ -78,7 +78,6 @@ class TomlFile:
         owner = _item(document, path[:-1])
         if owner is None:
             raise NotReadable(f"there is no table {'.'.join(path[:-1])}")
-        # In its own spelling.
         owner[path[-1]] = tomlkit.value(source)
         return self._rewritten(document)
 

@@ -45,7 +45,7 @@ def card_content(uri: str) -> types.TextResourceContents:
     """Return the card for the tools of a voice.
 
     Raises:
-        MCPError: There is none with this URI.
+        MCPError: No card has this URI.
     """
     voice = next((one for one in _VOICES if uri == _URI.format(tool=one)), None)
     if voice is None:

@@ -145,7 +145,7 @@ class Elicitor:
 
     async def ask_once(self, context: Context, session: Session, question: Question) -> list[str] | None:
         """Ask the person, unless that was done before; None leaves the question open."""
-        # Dismissing a form leaves the question open, so it must not appear again at once.
+        # Dismissing a form leaves the question open, so the form must not reappear.
         if question.id in self._shown:
             return None
         return await self._elicit(context, session, question, None)
@@ -392,8 +392,7 @@ class Confirmation:
             request = types.ElicitRequest(params=form)
             return Deferred(types.InputRequiredResult(input_requests={f"{_CONFIRM}{what}": request}))
         if _can_be_called(self._context):
-            # Over a pipe the call returns while the form is open; over HTTP the form needs the response stream of this
-            # call.
+            # Over a pipe the call returns while the form is open; over HTTP the form needs this call's stream.
             if self._context.request is None:
                 self._helm.in_background(partial(self._elicit, message, confirmed, None))
             else:

@@ -247,7 +247,7 @@ class Router:
         question = open_now[0]
         client = remembered_as(call.context)
         by_id = args.hints.question_id == question.id  # only who was shown a question knows its id
-        # A client without a session has to name the question: what it was shown is not known.
+        # A client without a session has to name the question, because nothing tells which it was shown.
         if not (by_id if client is None else f"{client} {question.id}" in self._shown):
             how = (
                 ""

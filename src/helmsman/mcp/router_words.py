@@ -138,7 +138,7 @@ def using(planned: Route, others: Sequence[contract.ChoiceOutput]) -> str:
 
 def choice(number: int, task: Task, action: Action) -> contract.ChoiceOutput:
     """Return a task as a numbered choice for the next request."""
-    # A choice must not answer or start anything by itself.
+    # A choice alone must not answer or start anything.
     verb = {"results": "show the results of", "respond": "check", "none": "check", "run": "continue with"}.get(
         action, action
     )

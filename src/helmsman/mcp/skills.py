@@ -75,7 +75,7 @@ def skill_content(uri: str) -> types.TextResourceContents:
     """Return the file of a skill.
 
     Raises:
-        MCPError: There is none with this URI.
+        MCPError: No skill has this URI.
     """
     return types.TextResourceContents(uri=uri, mime_type="text/markdown", text=_found(uri).text)
 

@@ -104,7 +104,7 @@ class ToolSearch:
         self._found.move_to_end(client)
         for tool in reversed(found):
             if tool.name in hidden:
-                # Moved to the end: what was found last is listed first.
+                # Moved to the end: the last find is listed first.
                 known.pop(tool.name, None)
                 known[tool.name] = None
         if len(self._found) > _MAX_CLIENTS:
@@ -137,7 +137,7 @@ def query_in(params: types.CallToolRequestParams) -> str:
     """Return the query of a search.
 
     Raises:
-        InvalidInput: There is none.
+        InvalidInput: No query is given.
     """
     query = (params.arguments or {}).get("query")
     if not isinstance(query, str) or not query.strip():

@@ -181,7 +181,7 @@ async def report_progress(
     every: float = HEARTBEAT_SECONDS,
     first: float = 0.0,
 ) -> None:
-    """Progress on the caller's own token: whenever something happens, and now and then when nothing does.
+    """Report progress on the caller's own token: whenever something happens, and now and then when nothing does.
 
     The first comes after `first` seconds.
     """

@@ -57,8 +57,7 @@ async def _asked(call: OperationCall, args: shapes.OutcomeInput) -> shapes.Outco
     if args.task_id is None:
         task = await call.helm.extras.outcomes.start(args.wanted(), idempotency_key=args.idempotency_key)
     else:
-        # A new job returns immediately, because it takes minutes; a call that follows one waits as long as every client
-        # allows.
+        # A job takes minutes, so starting one returns immediately. Following one waits as long as every client allows.
         task = await _job(call, args)
         seconds = shapes.WAIT_SECONDS if seconds is None else seconds
         if args.cancel:

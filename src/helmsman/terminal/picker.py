@@ -25,7 +25,7 @@ _ESCAPE_SECONDS: Final = 0.1
 
 @dataclass(frozen=True)
 class PickerLine(Generic[ValueT]):
-    """A line to pick, with a remark in front of its text."""
+    """Line to pick, with a remark in front of its text."""
 
     value: ValueT
     remark: str

@@ -181,7 +181,7 @@ class Rules:
         shown = visible(rule_as_toml(rule))
         if given.toml is None:
             return {"toml": shown}
-        # What is shown is what is granted: the page sends back the text that the user saw.
+        # Exactly the rule that the user saw is added: the page sends its text back.
         if given.toml != shown:
             raise InvalidInput("This is not the rule that was shown. Look at it again.", parameter="toml")
         return present({"added": self._book.add(rule)})
@@ -515,7 +515,7 @@ class LoginRoutes:
 
 
 def _place(request: Request) -> str:
-    """Our end of the connection. The Host is what the client says, and so nothing to rely on."""
+    """Return our end of the connection. The Host header is only what the client says."""
     host, port = request.scope["server"]
     return place(host, port)
 

@@ -79,7 +79,7 @@ def colour_files(files: Iterable[dict[str, Any]]) -> None:
 def _colour_hunk(lines: Sequence[list[Any]], lexer: Lexer | None) -> None:
     """Highlight both versions as a whole, since the meaning of a line depends on earlier ones."""
     coloured: dict[int, list[_Piece]] = {}
-    # Each version by itself: mixed, removed and added lines are no valid code.
+    # Each version separately: mixed, removed and added lines are no valid code.
     for kinds in (("remove", "same"), ("add", "same")):
         side = [line for line in lines if line[0] in kinds]
         if not side:

@@ -55,7 +55,7 @@ class Tokens(SecretValue, frozen=True, kw_only=True):
 
 
 class GrantBook:
-    """Grants of a state directory. All methods block; each change is written at once."""
+    """Grants of a state directory. All methods block; each change is written immediately."""
 
     def __init__(self, state_dir: Path, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._path = state_dir / _FILE

@@ -274,7 +274,7 @@ class HostRoutes:
             self._live.mark(f"{name}:", _KINDS)
             changes = ()
         for change in changes:
-            # Only kinds that the page knows.
+            # Another version may have kinds that this page does not know.
             self._live.mark(f"{name}:{change.get('sessionId') or ''!s:.200}", _KINDS.intersection(change["kinds"]))
 
 

@@ -320,12 +320,12 @@ class OAuth:
         return has_code or any(one.client_id == client_id for one in self.grants.all())
 
     async def code(self, client_id: str, code: str) -> _Asked | None:
-        """Return what a code is for. A code that was used before ends what was granted for it."""
+        """Return the request that a code was given for. A code that was used before ends its grant."""
         self._drop_old_codes()
         found = self._codes.get(digest(code))
         if found is None or found.asked.client.id != client_id:
             return None
-        # A code that comes twice was stolen: what was granted for it ends.
+        # A code that comes twice was stolen, so its grant ends.
         if found.grant is not None:
             with suppress(GrantNotFound):
                 await anyio.to_thread.run_sync(self.grants.revoke, found.grant)
