@@ -136,7 +136,7 @@ async def session_in_full(helm: Steering, prices: Prices, session: Session, *, o
         "repository": None if session.worktree is None else str(session.worktree.repository),
     }
     questions = [question_in_full(session, one) for one in session.questions]
-    # A question is sanitized by `question_in_full`; doing it twice would mark the marks.
+    # Not through `safe`: options and details of a question go back to the agent exactly as they are.
     return present({**safe({**status, **more}), "pendingQuestion": question, "questions": questions})
 
 
