@@ -40,7 +40,7 @@ async def test_no_message_is_a_command_to_the_agent_itself(
         session = await helm.start(command, cwd=git_repo, agent=agent, unenforced=True)
         await ended(session)
         assert session.result == "read"
-        assert any("not taken from here" in note for note in session.notes)
+        assert any("do not work from here" in note for note in session.notes)
         for message in (f"\ufeff\n {command}", "!touch banged.txt"):
             await session.say(message)
             await ended(session)

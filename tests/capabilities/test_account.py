@@ -172,7 +172,7 @@ async def test_with_a_chatgpt_login_codex_is_asked(
     if codex_version < (0, 163, 0):
         assert (report.kind, report.login) == ("chatgpt", "Codex is logged in with ChatGPT.")
     else:  # it asks its backend more than this one can answer
-        assert "cannot be told now" in report.login
+        assert "is not known now" in report.login
     (primary,) = report.limits
     assert (primary.remaining_percent, primary.window_minutes) == (15, 300)
     assert report.large_task_fits == "uncertain"

@@ -134,7 +134,7 @@ async def test_an_id_says_which_machine_a_command_is_for(known: Place) -> None:
 
 
 async def test_tools_that_work_on_this_machine_only_say_so(known: Place) -> None:
-    settings = load_settings({"detach": False, "tools": ["capabilities", "router"]}, known.env, known.directory)
+    settings = load_settings({"detach": False, "tools": ["capabilities"]}, known.env, known.directory)
     async with HelmsmanService(settings, env=known.env) as helm, Client(build_server(helm)) as client:
         tools = (await client.list_tools()).tools
         names = [tool.name for tool in tools if "host" not in tool.input_schema["properties"]]

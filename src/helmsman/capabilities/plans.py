@@ -22,7 +22,7 @@ from helmsman.errors import AnswerInvalid, HelmsmanError
 from helmsman.git import tree_changes
 from helmsman.git.command import find_git
 from helmsman.model.events import AgentMessage, ProposedPlan, TurnEnded
-from helmsman.model.inputs import session_options, turn_input
+from helmsman.model.inputs import session_options, takes_turn_options, turn_input
 from helmsman.model.questions import APPROVE, REVISE, STOP, Choice, Prompt, Question, own_question
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class Plans:
     def __init__(self, helm: Steering) -> None:
         self._helm = helm
 
+    @takes_turn_options
     def start(
         self,
         prompt: str,

@@ -434,7 +434,7 @@ class TaskRun:
             if tree is not None and self._made is None:
                 self._made = await tree.make()
             made = self._made
-            cwd, worktree = (options.cwd, spec.worktree) if made is None else (made.repository, True)
+            cwd, worktree = (options.cwd, spec.worktree or False) if made is None else (made.repository, True)
             where: Any = {"cwd": cwd, "kind": turn.kind, "worktree": worktree}
             carried = Carried(session_id if self._is_moved else None, made)
             session = await self._helm.start(text, **where, **asked, **spec.words(), carried=carried)
