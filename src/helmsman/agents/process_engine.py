@@ -616,23 +616,31 @@ class ProcessEngine(RoutedEngine):
         self._refuse_if_running(session)
         async with session.lock:
             await self._ready(session, options, turn)
-            # Preparing takes seconds, in which the session can be adopted or closed.
-            self._refuse_if_running(session)
-            process = session.process
-            if process is not None:
-                # Before the first prompt: from here on, new processes belong to a turn.
-                await anyio.to_thread.run_sync(process.processes.note_baseline)
-            # The process may have ended while this was waiting.
-            if process is None or session.process is not process or session.is_ending:
-                raise self._just_ended()
-            assert session.conversation is not None
             try:
-                begun = await session.conversation.prompt(turn)
-            except HelmsmanError:
-                self._check()  # the engine may have been closed
+                begun = await self._prompt(session, turn)
+            except BaseException:
+                if self.dialect.ends_with_turn and session.turn is None:
+                    await self.end(session)  # it waits for a prompt that will not come
                 raise
             session.is_new = False
         return Begun(session_id=session.id, turn_id=begun.id, notes=(*self.dialect.notes_on(turn), *begun.notes))
+
+    async def _prompt(self, session: AgentSession, turn: TurnInput) -> AgentTurn:
+        # Preparing takes seconds, in which the session can be adopted or closed.
+        self._refuse_if_running(session)
+        process = session.process
+        if process is not None:
+            # Before the first prompt: from here on, new processes belong to a turn.
+            await anyio.to_thread.run_sync(process.processes.note_baseline)
+        # The process may have ended while this was waiting.
+        if process is None or session.process is not process or session.is_ending:
+            raise self._just_ended()
+        assert session.conversation is not None
+        try:
+            return await session.conversation.prompt(turn)
+        except HelmsmanError:
+            self._check()  # the engine may have been closed
+            raise
 
     def _refuse_if_running(self, session: AgentSession) -> None:
         self._check()
