@@ -160,13 +160,15 @@ async def morning(day: Day) -> None:
         screen = await terminal.shows("Publish the release", "Break on purpose", "Split the module", "failed")
         day.screen(terminal, "terminal-overview")
         day.check("those that ask come first", screen.index("Publish the release") < screen.index("Split the module"))
-        for title, key in (("Publish the release", "a"), ("Tag the release", "d")):
+        for title, key in (("Publish the release", "y"), ("Tag the release", "n")):
             terminal.press("/")
             terminal.type(title.split()[0].lower())
             await terminal.shows_no("Break on purpose")
             terminal.press("Enter")
-            await terminal.shows("a approve", "touch " + ("published" if key == "a" else "tagged"))
-            await terminal.answer(key, "a approve")
+            await terminal.shows("y approve", "touch " + ("published" if key == "y" else "tagged"))
+            await terminal.answer(key, "y approve")
+        await terminal.shows("Why?")
+        terminal.press("Enter")
         await day.until("Publish", "done")
         day.check("an approval with one key is carried out", (day.repositories["shop"] / "published.txt").exists())
         await day.until("Tag", "done")

@@ -55,7 +55,7 @@ async def test_keys_after_a_slash_go_to_the_search(page: Page, asking: Session) 
         await page.get("location.hash = '#/'")
         await page.until_text(".question", "touch one")
         await page.until(SETTLED)
-        await page.press("a")  # the question has the focus, and one more `a` would answer it
+        await page.press("y")  # the question has the focus, and one more `y` would answer it
         assert await page.get(FOCUSED)
         await a_moment(page)
         if place:
@@ -84,43 +84,43 @@ async def test_a_held_key_answers_one_question_at_most(
 ) -> None:
     others = [await ask(helm, model, folder, name) for name in ("two", "three")]
     await page.until("document.querySelectorAll('.question').length === 3")
-    await page.press("a")
+    await page.press("y")
     await a_moment(page)
-    await page.hold("a", times=30, release=False)
+    await page.hold("y", times=30, release=False)
     await done(asking)
     await page.until("document.querySelectorAll('.question').length === 2")
     await a_moment(page)
-    await page.hold("a", times=30)  # still the same press, and then without what marks a repetition:
+    await page.hold("y", times=30)  # still the same press, and then without what marks a repetition:
     assert [one.status for one in others] == ["awaiting_approval"] * 2
-    await page.hold("a", times=1, release=False)
-    await page.hold("a", times=1, release=False)
-    await page.press("a")
+    await page.hold("y", times=1, release=False)
+    await page.hold("y", times=1, release=False)
+    await page.press("y")
     assert [one.status for one in others] == ["awaiting_approval"] * 2
     await a_moment(page)
-    await page.press("a")
+    await page.press("y")
     await done(others[0])
     assert others[1].status == "awaiting_approval"
 
 
 async def test_a_key_answers_only_the_question_that_has_the_focus(page: Page, asking: Session, folder: Path) -> None:
     await page.until(SETTLED)
-    await page.press("a")
-    await page.until_text(".question", "Press a again")
+    await page.press("y")
+    await page.until_text(".question", "Press y again")
     assert asking.status == "awaiting_approval"
-    await page.press("a")
+    await page.press("y")
     assert await page.get(HELD_BACK)  # too soon to have been meant
     assert asking.status == "awaiting_approval"
     await a_moment(page)
-    await page.press("a")
+    await page.press("y")
     await done(asking)
     assert (folder / "one").exists()
 
 
 async def test_words_that_are_typed_answer_nothing(page: Page, asking: Session) -> None:
     await page.until(SETTLED)
-    await page.press("a")
+    await page.press("y")
     await a_moment(page)
-    for key in "banana and a bandana":
+    for key in "banana and yes any":
         await page.press(key)
     assert asking.status == "awaiting_approval"
 
@@ -130,9 +130,9 @@ async def test_keys_typed_after_a_question_closed_answer_no_other(
 ) -> None:
     other = await ask(helm, model, folder, "two")
     await page.until("document.querySelectorAll('.question').length === 2")
-    await page.press("d")
+    await page.press("n")
     await a_moment(page)
-    await page.press("d")
+    await page.press("n")
     await page.until("document.activeElement.matches('.question textarea')")
     await page.write("not b")
     await helm.respond(asking.id, asking.questions[0].id, ["deny"])  # another client was faster
@@ -145,10 +145,10 @@ async def test_keys_typed_after_a_question_closed_answer_no_other(
 
 async def test_a_key_with_a_modifier_is_not_an_answer(page: Page, asking: Session) -> None:
     await page.until(SETTLED)
-    await page.press("a")
+    await page.press("y")
     for modifier in (1, 2, 4):
         await a_moment(page)
-        pressed = {"key": "a", "code": "KeyA", "windowsVirtualKeyCode": 65, "modifiers": modifier}
+        pressed = {"key": "y", "code": "KeyY", "windowsVirtualKeyCode": 89, "modifiers": modifier}
         for kind in ("rawKeyDown", "keyUp"):
             await page.call("Input.dispatchKeyEvent", type=kind, **pressed)
         assert asking.status == "awaiting_approval"
@@ -166,22 +166,22 @@ async def test_a_question_that_is_out_of_view_is_shown_before_it_is_answered(
     await page.get(f"{last}.focus({{preventScroll: true}})")
     await a_moment(page)
     assert await page.get(f"{button}.getBoundingClientRect().top > innerHeight")
-    await page.press("a")
+    await page.press("y")
     await page.until(f"{button}.getBoundingClientRect().bottom < innerHeight + 1")
     assert sessions[-1].status == "awaiting_approval"
     await a_moment(page, last)
-    await page.press("a")
+    await page.press("y")
     await done(sessions[-1])
 
 
 async def test_a_window_that_was_in_the_background_waits_again(page: Page, asking: Session) -> None:
     await page.until(SETTLED)
-    await page.press("a")
+    await page.press("y")
     await a_moment(page)
     await page.call("Emulation.setFocusEmulationEnabled", enabled=False)
     await page.get("window.dispatchEvent(new Event('blur'))")
     await page.call("Emulation.setFocusEmulationEnabled", enabled=True)
-    await page.press("a")
+    await page.press("y")
     assert asking.status == "awaiting_approval"
     assert await page.get(HELD_BACK)
 

@@ -62,7 +62,7 @@ async def test_a_question_is_announced_and_approved_with_a_click(page: Page, ask
 
 async def test_a_question_is_approved_with_a_key(page: Page, asking: Session, folder: Path) -> None:
     await page.until_text(".question", "touch made.txt")
-    await press_twice(page, "a")
+    await press_twice(page, "y")
     await done(asking)
     assert (folder / "made.txt").exists()
 
@@ -80,12 +80,12 @@ async def test_a_denial_asks_for_the_reason_and_codex_reads_it(
 ) -> None:
     await page.click(".row")
     await page.until_text(".session .question", "touch made.txt")
-    await press_twice(page, "d")
+    await press_twice(page, "n")
     await page.until("document.activeElement.matches('.question textarea')")
     await page.press("Escape")
     await page.until("document.activeElement.matches('[data-answer=deny]')")
     await settle(page)
-    await page.press("d")
+    await page.press("n")
     await page.write("not on a Sunday")
     await page.press("Enter")
     await done(asking)
@@ -100,26 +100,26 @@ async def test_of_several_questions_the_first_key_only_shows_which_is_meant(
 ) -> None:
     second = await helm.start("touch it again", cwd=folder, full_auto=True)
     await page.until("document.querySelectorAll('.question').length === 2")
-    await page.press("a")
+    await page.press("y")
     assert await page.get("document.activeElement === document.querySelector('.question')")
     assert asking.status == "awaiting_approval"
     await settle(page)
-    await page.press("a")
+    await page.press("y")
     await done(asking)
     await page.until("document.querySelectorAll('.question').length === 1")
     assert second.status == "awaiting_approval"
     await page.until("document.activeElement.matches('.question')")
     await settle(page)
-    await page.press("a")
+    await page.press("y")
     await done(second)
 
 
 async def test_letters_are_only_letters_while_one_writes(page: Page, asking: Session) -> None:
     await page.until_text(".question", "touch made.txt")
     await page.click(".search input")
-    await page.press("a")
+    await page.press("y")
     await page.press("j")
-    assert await page.get("document.querySelector('.search input').value") == "aj"
+    assert await page.get("document.querySelector('.search input').value") == "yj"
     assert asking.status == "awaiting_approval"
 
 

@@ -26,10 +26,14 @@ async def test_sessions_are_seen_answered_searched_started_and_joined(
         command = [sys.executable, "-m", "helmsman"]
         terminal.start(command, env=cli.env | {"TERM": "tmux-256color"}, directory=cli.directory)
         # The session that asks comes first, with its question and the keys that answer it.
-        shown = await terminal.shows("Touch a file", "Say hello", "Command: touch made.txt", "a approve", "d deny")
+        shown = await terminal.shows("Touch a file", "Say hello", "Command: touch made.txt", "y approve", "n deny")
         assert shown.index("Touch a file") < shown.index("Say hello")
         await terminal.until(lambda screen: asking in screen, "The session is not the chosen one")
-        await terminal.answer("a", "a approve")
+        await terminal.answer("n", "y approve")
+        await terminal.shows("Why?", "Esc goes back")
+        terminal.press("Escape")
+        await terminal.shows("y approve")
+        await terminal.answer("y", "y approve")
         gate.release()
         await terminal.shows("Made.")
         assert (cli.directory / "made.txt").exists()

@@ -35,6 +35,7 @@ from helmsman.errors import HelmsmanError, SessionNotFound
 from helmsman.model.answered_by import PERSON_AT_TERMINAL
 from helmsman.model.questions import APPROVE, APPROVE_SESSION, DENY
 from helmsman.shapes.listed_sessions import listed_sessions
+from helmsman.terminal.dialogue import CHOICES
 from helmsman.terminal.keyboard import MOMENT
 from helmsman.terminal.picker import PickerLine, fuzzy
 from helmsman.terminal.question_view import question_lines
@@ -58,8 +59,9 @@ _LEFT_COLUMNS: Final = (36, 64)
 _STATUS_COLUMNS: Final = len(WAITING_FOR_YOU)
 _MARKS: Final = {"awaiting_approval": ("?", "bold ansiyellow"), "active": ("▸", "ansigreen"), "error": ("✗", "ansired")}
 _ORDER: Final = ("awaiting_approval", "active")
-_KEYS: Final = "↑↓ choose  Enter join  / search  c changes  n new  x stop  q quit"
-_ANSWER_KEYS: Final = {"a": APPROVE, "s": APPROVE_SESSION, "d": DENY}
+_KEYS: Final = "↑↓ choose  Enter join  / search  c changes  {new}x stop  q quit"
+_NEW: Final = "n new  "
+_ANSWER_KEYS: Final = {CHOICES[option][0]: option for option in (APPROVE, APPROVE_SESSION, DENY)}
 
 
 @dataclass
@@ -72,7 +74,8 @@ class _View:
     asked: str | None = None  # the question on the screen
     asked_since: float = 0.0
     is_whole: bool = True  # whether all of the question is on the screen
-    mode: str = ""  # purpose of the typed text: "search", "new", or none
+    mode: str = ""  # purpose of the typed text: "search", "new", "deny", or none
+    denied: str = ""  # the question that is denied when its reason is typed
     hint: str = ""
     hint_until: float = 0.0
     stops_until: float = 0.0
@@ -126,6 +129,11 @@ class FullScreen:
         return joined
 
     # --- content -----------------------------------------------------------------------------------------------------
+
+    @property
+    def _question(self) -> Question | None:
+        """The question of the chosen session that is asked first."""
+        return None if self._view.session is None else next(iter(self._view.session.questions), None)
 
     async def _read(self) -> None:
         """Read the list of sessions again and again."""
@@ -230,15 +238,18 @@ class FullScreen:
             view.asked, view.asked_since = question.id, time.monotonic()
         keys = [f"{key} {option}" for key, option in _ANSWER_KEYS.items() if _is_offered(question, option)]
         offered = "  ".join(keys) if keys and view.is_whole else "Enter shows all of it and answers"
+        if view.mode == "deny":
+            offered = "Esc goes back"
         return [*lines[: max(1, room - 1)], Text(), Text(offered, "bold yellow")]
 
     def _prompt(self) -> FormattedText:
-        return FormattedText([("bold", "/ " if self._view.mode == "search" else f"New session in {self._directory}: ")])
+        prompts = {"search": "/ ", "deny": "Deny. Why? (Enter for no reason) "}
+        return FormattedText([("bold", prompts.get(self._view.mode, f"New session in {self._directory}: "))])
 
     def _footer(self) -> FormattedText:
         if time.monotonic() < self._view.hint_until:
             return FormattedText([("ansiyellow", self._view.hint)])
-        return FormattedText([("fg:ansibrightblack", _KEYS)])
+        return FormattedText([("fg:ansibrightblack", _KEYS.format(new="" if self._question else _NEW))])
 
     def _hint(self, text: str) -> None:
         self._view.hint, self._view.hint_until = one_line(text), time.monotonic() + _HINT_SECONDS
@@ -269,13 +280,19 @@ class FullScreen:
         bind("c-c", self._cancel, always=True)
         keys.add("escape", filter=typing)(lambda _: self._cancel())
         bind("/", lambda: self._type("search"))
-        bind("n", lambda: self._type("new"))
         bind("c", lambda: self._do(self._page_changes))
         bind("x", lambda: self._do(self._interrupt))
         for key, answer in _ANSWER_KEYS.items():
             # Bound at definition: a plain closure would see the last key only.
-            bind(key, lambda answer=answer: self._do(lambda: self._answer(answer)))  # type: ignore[misc]
+            bind(key, lambda answer=answer: self._press(answer))  # type: ignore[misc]
         return keys
+
+    def _press(self, answer: str) -> None:
+        """Answer the question on the screen. Without one, the key that denies starts a session."""
+        if self._question is not None:
+            self._do(lambda: self._answer(answer))
+        elif answer == DENY:
+            self._type("new")
 
     def _move(self, by: int) -> None:
         shown = [one["sessionId"] for one in self._shown]
@@ -313,6 +330,8 @@ class FullScreen:
         self._stop_typing()
         if mode == "new" and text:
             self._do(lambda: self._start(text))
+        elif mode == "deny":
+            self._do(lambda: self._respond(self._view.denied, f"{DENY}: {text}" if text else DENY))
         # False: the text is not kept in the buffer.
         return False
 
@@ -356,17 +375,24 @@ class FullScreen:
     async def _answer(self, answer: str) -> None:
         """Answer the question on the screen, if a person can have read it."""
         view = self._view
-        question = None if view.session is None else next(iter(view.session.questions), None)
+        question = self._question
         # Another question may have come up since it was drawn.
-        if view.session is None or question is None or question.id != view.asked:
+        if question is None or question.id != view.asked:
             return
         # A key that was pressed for something else must not answer.
         if time.monotonic() - view.asked_since < MOMENT:
             self._hint("The question has just appeared. Read it, then press the key again.")
         elif not view.is_whole or not _is_offered(question, answer):
             self._hint("Enter shows all of the question and its answers.")
+        elif answer == DENY:
+            view.denied = question.id
+            self._type("deny")
         else:
-            await view.session.respond(question.id, answer, by=PERSON_AT_TERMINAL)
+            await self._respond(question.id, answer)
+
+    async def _respond(self, question_id: str, answer: str) -> None:
+        if self._view.session is not None:
+            await self._view.session.respond(question_id, answer, by=PERSON_AT_TERMINAL)
             self._hint(f"→ {answer}")
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from helmsman.model.questions import Prompt, Question
     from helmsman.sessions.session import Session
 
-_CHOICES: Final = {
+CHOICES: Final = {
     questions.APPROVE: ("y", "approve"),
     questions.APPROVE_SESSION: ("s", "approve, and do not ask again in this session"),
     questions.APPROVE_ALWAYS: ("a", "always allow it from now on"),
@@ -42,7 +42,7 @@ _CHOICES: Final = {
     questions.STOP: ("x", "stop"),
     questions.WAIT: ("w", "wait"),
 }
-"""Key and label of each known answer."""
+"""Key and label of each known answer. The dashboard and the full screen use the same keys."""
 # Letters that no choice uses.
 _TYPE: Final = "t"
 _BACK: Final = "b"
@@ -162,7 +162,7 @@ class _Dialogue:
     def _show_choices(self, choices: Mapping[str, str], prompt: Prompt) -> None:
         self._console.print()
         for key, option in choices.items():
-            _, label = _CHOICES.get(option, (key, option))
+            _, label = CHOICES.get(option, (key, option))
             self._show_choice(key, label, prompt.descriptions.get(option))
 
     async def _complete(self, option: str) -> str | None:
@@ -279,7 +279,7 @@ async def is_agreed(console: Console, keyboard: Keyboard, question: str) -> bool
 
 def _keys(options: Sequence[str]) -> dict[str, str] | None:
     """Return a key for each option: a letter for known ones, otherwise a number. None if there are too many."""
-    letters = {_CHOICES[option][0]: option for option in options if option in _CHOICES}
+    letters = {CHOICES[option][0]: option for option in options if option in CHOICES}
     if len(letters) == len(options):
         return letters
     if len(options) > _MOST_KEYS:

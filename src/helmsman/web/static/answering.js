@@ -10,6 +10,10 @@
 import { h } from "./dom.js";
 
 export const MOMENT = 600; // milliseconds
+
+/** The key of each answer, as in the terminal. */
+export const ANSWER_KEYS = { __proto__: null, approve: "y", accept: "y", approve_session: "s", approve_always: "a", deny: "n", decline: "n" };
+
 const LOOK_EVERY = 100;
 const HINT_STAYS = 5000;
 

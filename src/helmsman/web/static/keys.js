@@ -1,6 +1,6 @@
 // The keyboard. Letters do nothing in a text field, and nothing while a dialog is open. A held key acts once.
 
-import { hint, mayPress } from "./answering.js";
+import { ANSWER_KEYS, hint, mayPress } from "./answering.js";
 import { openHelp } from "./views/help.js";
 import { openNewSession } from "./views/new-session.js";
 import { openPalette } from "./views/palette.js";
@@ -12,8 +12,10 @@ export function listenToKeys({ list, home, interrupt, review }) {
   const acts = {
     j: () => move(1),
     k: () => move(-1),
-    a: (event) => answer(event, ["approve", "accept"]),
-    d: (event) => answer(event, ["deny", "decline"]),
+    y: answer,
+    s: answer,
+    a: answer,
+    n: (event) => answer(event, openNewSession),
     f: () => review()?.step(".review-file", 1),
     F: () => review()?.step(".review-file", -1),
     h: () => review()?.step(".line.hunk[data-hunk]:not([data-hunk=''])", 1),
@@ -21,7 +23,6 @@ export function listenToKeys({ list, home, interrupt, review }) {
     v: () => review()?.toggleViewed(),
     x: interrupt,
     m: () => document.querySelector(".composer textarea")?.focus(),
-    n: openNewSession,
     "/": () => search(list, home),
     "?": openHelp,
     Escape: () => leave(home),
@@ -62,9 +63,13 @@ function move(step) {
   next.scrollIntoView({ block: "nearest" });
 }
 
-/** Give an answer to the question that has the focus. If none has it, the first one gets it, and the next press is the answer. */
-function answer(event, wanted) {
+/**
+ * Give an answer to the question that has the focus. If none has it, the first one gets it, and the next press is the
+ * answer. Without a question on the page, do `otherwise`.
+ */
+function answer(event, otherwise) {
   const cards = [...document.querySelectorAll(".question")].filter((card) => card.checkVisibility() && !card.inert);
+  const wanted = Object.keys(ANSWER_KEYS).filter((name) => ANSWER_KEYS[name] === event.key);
   const selector = wanted.map((name) => `[data-answer="${name}"]`).join(", ");
   const focused = cards.find((card) => card.contains(document.activeElement));
   if (focused) {
@@ -74,6 +79,8 @@ function answer(event, wanted) {
     cards[0].focus();
     const isOffered = cards[0].querySelector(selector) !== null;
     hint(cards[0], isOffered ? `This question is selected. Press ${event.key} again to answer it.` : "This question is selected. Fill in its answer.");
+  } else {
+    otherwise?.();
   }
 }
 

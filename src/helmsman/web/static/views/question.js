@@ -1,5 +1,6 @@
 // A question of an agent as a card: everything that is needed to decide, and a button for each answer.
 
+import { ANSWER_KEYS } from "../answering.js";
 import { post, sessionPath, sessionPlace } from "../api.js";
 import { confirmed } from "../confirm.js";
 import { countdown } from "../deadline.js";
@@ -109,8 +110,7 @@ function choices(question, part, send) {
       "button",
       { type: "button", class: isYes ? "primary" : "", dataset: { answer: option }, title: descriptions[option] },
       LABELS[option] ?? part.labels[option],
-      isYes ? h("kbd", { "aria-hidden": "true" }, "a") : null,
-      option === "deny" ? h("kbd", { "aria-hidden": "true" }, "d") : null,
+      ANSWER_KEYS[option] ? h("kbd", { "aria-hidden": "true" }, ANSWER_KEYS[option]) : null,
     );
     button.addEventListener("click", async () => {
       if (option in WITH_WORDS) askWords(area, row, option, send);
