@@ -50,3 +50,4 @@ async def test_a_turn_is_taken_back_by_its_button_after_a_look_and_the_rewind_to
     await page.until(f"location.hash.startsWith('#/s/') && !location.hash.includes('{session.id}')")
     assert (git_repo / "a.txt").read_text(encoding="utf-8") == "two\n"
     await page.until_text(".transcript", "Changed.")
+    await page.until_text(".row[aria-current] .summary", "first")

@@ -52,7 +52,10 @@ OWN_ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0
 
 @dataclass(slots=True)
 class Head:
-    """Facts about a session from the head of its file. `is_subagent`: another agent's session started it."""
+    """Facts about a session from the head of its file.
+
+    `is_subagent`: another agent's session started it. `continues`: an earlier file has its beginning, as after a rewind.
+    """
 
     session_id: str | None = None
     created_at: datetime | None = None
@@ -65,6 +68,7 @@ class Head:
     parent_id: str | None = None
     forked_from: str | None = None
     is_subagent: bool = False
+    continues: bool = False
 
 
 def read_head(file: BinaryIO) -> tuple[Head | None, bool]:
@@ -113,6 +117,7 @@ class _HeadReader:
             # Only the first counts: a fork of an older version has its parent's first line as its second.
             if kind == "session_meta" and payload:
                 self.head = _head_of(payload)
+                self.head.continues = bool(entry.get("ordinal"))
             elif kind is None and readable(entry.get("id")) and "timestamp" in entry:  # long before 0.93
                 self.head = _head_of(entry)
         elif kind == "turn_context":
@@ -352,8 +357,7 @@ class RolloutIndex:
             created_at=head.created_at,
             directory=head.directory,
             name=names.get(session_id) or None,
-            first_prompt=next((one.first_prompt for one in heads if one.first_prompt), None)
-            or self._inherited_prompt(head, files),
+            first_prompt=_first_prompt(heads) or self._inherited_prompt(head, files),
             model=next((one.model for one in heads if one.model), None),
             # All app-servers report the same source, so the client's name says more.
             source=(head.originator or head.source) if head.source == _ANY_APP_SERVER else head.source,
@@ -377,12 +381,23 @@ class RolloutIndex:
         # Forks may be damaged so that they refer to each other.
         while head.forked_from is not None and head.forked_from not in seen:
             seen.add(head.forked_from)
-            parent = files.get(head.forked_from)
-            parent_head = None if parent is None else self._head(parent)
-            if parent_head is None or parent_head.first_prompt:
-                return None if parent_head is None else parent_head.first_prompt
-            head = parent_head
+            heads = list(self._heads_of(files.get(head.forked_from)))
+            if not heads:
+                return None
+            if prompt := _first_prompt(heads):
+                return prompt
+            head = heads[0]
         return None
+
+
+def _first_prompt(heads: Sequence[Head]) -> str | None:
+    """Return the first prompt of a session from the heads of its files, newest first."""
+    prompt: str | None = None
+    for head in heads:
+        prompt = head.first_prompt or prompt
+        if prompt is not None and not head.continues:
+            break
+    return prompt
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
