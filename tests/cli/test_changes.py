@@ -200,6 +200,7 @@ async def test_worktrees_are_listed_and_pruned_only_if_nothing_is_lost(cli: Cli,
     (listed,) = (await cli.run("session", "worktrees", "--json")).json
     (entry,) = listed["worktrees"]
     assert (entry["sessionId"], entry["use"], entry["repository"]) == (left.id, "left over", str(git_repo))
+    assert (await cli.run("list")).stdout.split("\t")[2] == str(git_repo)
     row = (await cli.run("session", "worktrees", "list")).stdout.rstrip("\n").split("\t")
     assert (row[0], row[1], row[3], row[4]) == (left.id, "left over", str(git_repo), str(left.tree.path))
     (found,) = (await cli.run("session", "worktrees", "leftovers", "--json")).json

@@ -52,9 +52,12 @@ async def test_a_session_is_taken_back_shown_first_and_brought_back(
     changed = await cli.run("session", "rewind", session_id, "--digest", shown["digest"], "--json")
     assert changed.json[-1]["error"]["code"] == "diff_changed"
     assert (git_repo / "b.txt").exists()
-    async with cli.on_terminal("session", "rewind", session_id) as program:
-        await program.shows("not by this session")
+    async with cli.on_terminal("session", "rewind", session_id, columns=60) as program:
         await program.shows("Do it? [y/N]")
+        assert all(len(line) <= 60 for line in program.screen.splitlines()), "no word is broken by the terminal"
+        words = " ".join(program.screen.split())
+        assert "would be as it was before turn 2 (beta)." in words
+        assert "not by this session" in words
         program.press("y")
         assert await program.exit_code() == ExitCode.OK
     assert git(git_repo, "status", "--porcelain") == "?? a.txt\n"
@@ -67,6 +70,8 @@ async def test_a_session_is_taken_back_shown_first_and_brought_back(
     assert (git_repo / "mine.txt").read_text(encoding="utf-8") == "by hand, again\n"
     model.on("delta", say("fourth"))
     assert undone["conversation"] != session_id
+    listed = (await cli.run("list", "--json")).json[-1]["sessions"]
+    assert {one["sessionId"]: one["summary"] for one in listed}[undone["conversation"]] == "alpha"
     await cli.run("run", "--session", undone["conversation"], "delta")
     assert model.requests[-1].user_texts[-3:] == ("alpha", "beta", "delta")
     model.on("gamma again", run("echo three > a.txt"), say("fifth"))

@@ -34,6 +34,28 @@ class Named(click.types.StringParamType):
         return f"`{self._listed_by}` lists them."
 
 
+_MEANT: Final = {
+    "--yolo": "--full-auto",
+    "--dangerously-skip-permissions": "--full-auto",
+    "--dangerously-bypass-approvals-and-sandbox": "--full-auto",
+    "--resume": "--continue",
+}
+"""Options of the agents' own programs, and the nearest here. Both programs' first options switch the sandbox off."""
+
+
+class _Command(click.Command):
+    """A command that suggests its own option for one of an agent's program."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            meant = _MEANT.get(error.option_name)
+            if meant is None or all(meant not in parameter.opts for parameter in self.params):
+                raise
+            raise click.NoSuchOption(meant, f"{error.message} Did you mean {meant!r}?", ctx=error.ctx) from None
+
+
 _BEGINNING: Final = 3  # letters that a command begins with say which one is meant
 
 
@@ -95,7 +117,9 @@ def cli_command(
     def declare(body: Body) -> click.Command:
         make = click.command if group is None else group.command
         epilog = notes + _epilog(examples)
-        command = make(name, short_help=short_help, epilog=epilog, **more)(reports_errors(body))
+        command: click.Command = make(name, cls=_Command, short_help=short_help, epilog=epilog, **more)(
+            reports_errors(body)
+        )
         return _with_json(command) if has_json else command
 
     return declare

@@ -21,7 +21,7 @@ from helmsman.base.sanitize import one_line, plain_output, shell_script, visible
 from helmsman.cli.consoles import is_terminal, logs_wanted, message_console
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.on_session import short_id
-from helmsman.cli.output import page_diff, print_json, print_markdown
+from helmsman.cli.output import dollars, page_diff, print_json, print_markdown
 from helmsman.cli.screen import InputLine, Screen, StatusLine, Typing, duration
 from helmsman.cli.transcript import TranscriptPrinter
 from helmsman.errors import HelmsmanError, StepInterrupted
@@ -425,8 +425,7 @@ class HumanDisplay(Display):
 
     def _cost(self, parts: Sequence[ModelUsage]) -> str:
         cost = None if self._prices is None else self._prices.cost_of(parts)
-        # Small amounts would be shown as $0.00.
-        return "" if cost is None else f", ${cost:.2f}" if cost >= 0.01 else f", ${cost:.4f}"
+        return "" if cost is None else f", {dollars(cost)}"
 
 
 class JsonDisplay(Display):

@@ -143,7 +143,7 @@ def _status_line(statuses: Sequence[str | None]) -> str:
 
 def _row(session: dict[str, Any]) -> tuple[str | None, ...]:
     return (
-        *(session["sessionId"], session["timestamp"], session.get("directory")),
+        *(session["sessionId"], session["timestamp"], _place(session)),
         *(_made_by(session), session.get("summary"), session.get("status"), session["agent"]),
     )
 
@@ -170,8 +170,7 @@ def cells(session: dict[str, Any], width: int) -> tuple[str | Text, ...]:
         ago(datetime.fromisoformat(session["timestamp"])),
         Text(word, style),
         one_line(session["agent"]),
-        # The repository, because the path of a worktree means nothing to a person.
-        _short_path(one_line(session.get("repository") or session.get("directory", "")), width // 4),
+        _short_path(one_line(_place(session) or ""), width // 4),
         what,
         one_line(_made_by(session)),
     )
@@ -180,6 +179,12 @@ def cells(session: dict[str, Any], width: int) -> tuple[str | Text, ...]:
 def _made_by(session: dict[str, Any]) -> str:
     """Return the program that created the session."""
     return session.get("originator") or session.get("source") or ""
+
+
+def _place(session: dict[str, Any]) -> str | None:
+    """Return the directory of a session. The path of a worktree means nothing to a person, so its repository instead."""
+    place: str | None = session.get("repository") or session.get("directory")
+    return place
 
 
 def _short_path(path: str, most: int) -> str:
@@ -306,7 +311,7 @@ def search_command(
 
 def _found_row(session: dict[str, Any]) -> tuple[str | None, ...]:
     excerpt = "".join(session["excerpt"])
-    about = session.get("directory"), session["agent"], session.get("summary")
+    about = _place(session), session["agent"], session.get("summary")
     return session["sessionId"], session["timestamp"], *about, excerpt
 
 

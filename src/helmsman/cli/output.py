@@ -147,16 +147,21 @@ def print_result(sentence: str, shown: Mapping[str, Any], *, as_json: bool) -> N
     if as_json:
         print_json(shown)
     else:
-        echo(visible(sentence), err=True)
+        print_message(sentence)
 
 
 def print_error(message: str) -> None:
-    """Print an error for people on stderr, wrapped at words on a terminal."""
+    """Print an error for people on stderr."""
+    print_message(f"Error: {message}")
+
+
+def print_message(message: str) -> None:
+    """Print a message for people on stderr, wrapped at words on a terminal."""
     from rich.text import Text
 
     from helmsman.terminal.layout import fold
 
-    console, text = message_console(), f"Error: {visible(message)}"
+    console, text = message_console(), visible(message)
     if is_terminal(console):
         console.print(*fold(console, Text(text), indent=0), sep="\n")
     else:
@@ -276,6 +281,11 @@ def page_diff(patch: bytes, console: Console) -> None:
         print_diff(patch, console)
     if shown := captured.get():
         host().page_as_git(shown)
+
+
+def dollars(cost: float) -> str:
+    """Format a cost. A small one would be shown as $0.00 with two digits."""
+    return f"${cost:.2f}" if cost >= 0.01 else f"${cost:.4f}"
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:

@@ -35,8 +35,10 @@ from helmsman.cli.output import (
     WAITING_FOR_YOU,
     agree,
     counted,
+    dollars,
     print_details,
     print_json,
+    print_message,
     print_result,
     standing,
     yes_option,
@@ -516,7 +518,7 @@ def _print_rewind(rewind: Rewind, *, done: bool, as_json: bool) -> None:
         print_json(shown)
         return
     for line in rewind_in_words(shown):
-        click.echo(visible(line), err=True)
+        print_message(line)
 
 
 _FORMATS = ("md", "html", "json")
@@ -793,7 +795,8 @@ def status_command(session: str, lines: int, as_json: bool) -> int:
 def _print_status(session: Session, status: StatusOutput, lines: int) -> None:
     from helmsman.cli.open_question import open_question_lines
     from helmsman.shapes.session_status import how_long
-    from helmsman.shapes.sub_agents import sub_agents_of
+    from helmsman.shapes.sub_agents import sub_agents_output
+    from helmsman.tasks.prices import Prices  # not needed by programs
 
     word = WAITING_FOR_YOU if status.status == "awaiting_approval" else status.status
     progress = status.progress
@@ -818,9 +821,10 @@ def _print_status(session: Session, status: StatusOutput, lines: int) -> None:
         "tokens": None if usage is None else f"{usage.input_tokens:,} in, {usage.output_tokens:,} out",
     }
     print_details({label: one_line(text or "") for label, text in details.items()})
-    for agent in sub_agents_of(session):
-        spent = "" if agent.usage is None else f"  {agent.usage.input_tokens:,} in, {agent.usage.output_tokens:,} out"
-        echo(one_line(f"  ↳ {short_id(agent.id)}  {agent.name}  {agent.status}{spent}"))
+    for agent in sub_agents_output(session, Prices.load(settings_of_command().files)) or ():
+        spent = f"  {agent['tokens']:,} tokens" if "tokens" in agent else ""
+        cost = f", {dollars(agent['costUsd'])}" if "costUsd" in agent else ""
+        echo(one_line(f"  ↳ {short_id(agent['id'])}  {agent.get('name', '')}  {agent['status']}{spent}{cost}"))
     console = result_console()
     if not is_terminal(console):
         if status.recent_output:
