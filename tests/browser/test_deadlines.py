@@ -98,4 +98,7 @@ async def test_an_unseen_question_is_denied_and_the_status_says_so(
     await page.until_text(".entry.decision", "denied: no answer in 3 s")
     await go(page, "#/")
     await page.until_text(f"[data-session='{session.id}']", "A question timed out")
+    under = "document.querySelector('.row .under')"
+    assert await page.get(f"{under}.scrollWidth <= {under}.clientWidth"), "nothing is cut off"
+    assert await page.get(f"{under}.querySelector('.place').clientWidth > 60"), "the directory has room"
     assert not (folder / "made.txt").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from helmsman.service import HelmsmanService
 from helmsman.sessions.session import Session
-from helmsman.testing import ScriptedModel, add, patch, run, say
+from helmsman.testing import ScriptedModel, add, fail, patch, run, say
 from tests.browser.chromium import SECONDS, Page
 
 pytestmark = [pytest.mark.anyio, pytest.mark.browser, pytest.mark.long]
@@ -148,6 +149,22 @@ async def test_a_turn_is_interrupted(page: Page, helm: HelmsmanService, model: S
     await page.until_text(".state", "Interrupted")
     assert session.status == "interrupted"
     assert not await page.get("document.querySelector('.actions .danger').checkVisibility()")
+
+
+async def test_a_session_that_waits_for_its_limit_goes_on_by_its_button(
+    page: Page, helm: HelmsmanService, model: ScriptedModel, folder: Path
+) -> None:
+    reached = fail(429, error_type="usage_limit_reached", resets_at=int(time.time()) + 7200)
+    model.on("work", reached, say("Done after all."))
+    session = await helm.start("work", cwd=folder, on_limit="wait")
+    await page.get(f"location.hash = '#/s/{session.id}'")
+    await page.until_text(".session .note", "Usage limit reached.")
+    await page.until_text(".facts", "1 turn")
+    await page.until("[...document.querySelectorAll('.actions button:not([hidden])')].length === 3")
+    assert "Stop waiting" in await page.text(".session .actions button:nth-of-type(2)")
+    await page.click(".session .actions button")
+    await page.until_text(".agent_message", "Done after all.")
+    await page.until("[...document.querySelectorAll('.actions button:not([hidden])')].length === 1")
 
 
 async def test_a_search_finds_sessions_and_tasks(

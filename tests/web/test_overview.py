@@ -29,7 +29,7 @@ async def test_the_overview_says_what_runs_here(
 ) -> None:
     overview = await browser.get("/api/overview")
     assert overview["codex"] == {"version": ".".join(map(str, codex_version)), "path": str(codex_binary)}
-    assert (overview["running"], overview["questions"], overview["directories"]) == (0, 0, [])
+    assert (overview["running"], overview["atOnce"], overview["questions"], overview["directories"]) == (0, 0, 0, [])
     assert overview["defaultDirectory"] == str(Path.cwd())
 
 
@@ -49,9 +49,11 @@ async def test_without_codex_the_page_still_opens(codex_home: CodexHome, token: 
 async def test_tasks_are_listed_shown_and_cancelled(browser: Browser, model: ScriptedModel, folder: Path) -> None:
     model.on("quick", say("ok"))
     model.on("slow", run("sleep 1000"), hang())
-    await browser.settled(await browser.start("quick one", workingDirectory=str(folder)))
+    reads = {"sandbox": "read-only", "approvalPolicy": "never"}
+    await browser.settled(await browser.start("quick one", workingDirectory=str(folder), **reads))
     slow = await browser.start("slow one", workingDirectory=str(folder))
     both = await browser.get("/api/tasks")
+    assert [task.get("unchanged", False) for task in both["tasks"]] == [False, True]
     assert [task["instruction"] for task in both["tasks"]] == ["slow one", "quick one"]
     (running,) = (await browser.get("/api/tasks", status="pending,working"))["tasks"]
     assert (running["sessionId"], running["mode"], running["agent"]) == (slow, "local", "codex")

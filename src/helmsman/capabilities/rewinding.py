@@ -486,7 +486,7 @@ class Rewinding:
                 if task.session_id not in (None, session.id)
                 and task.turn_id not in ours
                 and (task.is_running or task.asked_at is not None)  # else its agent never learned of it
-                and not _cannot_write(task)
+                and not cannot_write(task)
                 and _is_in(task.directory, git.work_tree)
             ]
 
@@ -654,7 +654,7 @@ def _shared_tree(work_tree: Path, sessions: Mapping[str, str]) -> CannotRewind:
     )
 
 
-def _cannot_write(task: Task) -> bool:
+def cannot_write(task: Task) -> bool:
     """Return whether a turn was read-only. One that may ask can write after an approval."""
     options = task.options
     return options is not None and (options.writes, options.asks) == ("nothing", "never")

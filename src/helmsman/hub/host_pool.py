@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 NAMING: Final = ("sessionId", "taskId")
 """Parameters that hold an id."""
-_IDS: Final = frozenset({*NAMING, "handedOverFrom", "parentId", "conversation"})
+_IDS: Final = frozenset({*NAMING, "waitingTaskId", "handedOverFrom", "parentId", "conversation"})
 _LISTS_OF_IDS: Final = frozenset({"taskIds", "sessions"})
 _QUALIFIED: Final = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,62}):(.+)", re.DOTALL)
 

@@ -127,6 +127,7 @@ async def session_in_full(helm: Steering, prices: Prices, session: Session, *, o
         # The prompt that waits for a usage limit is queued as well, but the page shows it as a wait.
         "queued": len(session.queue) - (session.resumes_at is not None),
         "taskIds": list(session.task_ids),
+        "waitingTaskId": next((one.task_id for one in session.queue if one.not_before is not None), None),
         "createdAt": iso_time(session.state.created_at),
         "changedAt": iso_time(session.state.changed_at),
         "turnSeconds": round(session.turn_seconds, 1) if session.turn_seconds is not None else None,

@@ -44,7 +44,8 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
 
     GET /api/overview → {version, codex?: {version, path}, codexError?: {code, message},
         defaultAgent, capabilities?: {agent, can: [str], cannot: {word: who can}}, defaultDirectory, approvalTimeoutSec,
-        maxSessions, running, awaitingApproval, questions, directories: [str]}
+        maxSessions, atOnce (turns that count towards it), running (sessions, wherever their turn runs), awaitingApproval,
+        questions, directories: [str]}
         `running` counts turns under way (those that wait included), `directories` are the projects lately worked in,
         `labels` all labels in use.
 
@@ -74,8 +75,8 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
         can? [str] (what its engine can do, such as steer),
         client? (the MCP client whose model may act on it: it opened the session, or was handed it),
         elsewhere? (who runs its turn, where that is another process: it can only be looked at),
-        archived?, questions: [Question], queued, taskIds, createdAt, changedAt, turnSeconds?, hasDiff, repository? (of a
-        worktree)}.
+        archived?, questions: [Question], queued, taskIds, waitingTaskId? (which waits for a usage limit), createdAt,
+        changedAt, turnSeconds?, hasDiff, repository? (of a worktree)}.
 
     GET /api/sessions/{id}/turns → {turns: [Turn]}, oldest first, for the timeline.
         Turn = {number (from 1), turnId?, status: active|done|error|interrupted, prompt?, firstIndex, items,
@@ -141,7 +142,7 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
         Task = {taskId, alias, agent, mode: local|cloud, status: pending|working|completed|failed|canceled|unknown,
         inputRequired?, instruction, directory?, sessionId?, externalId?, model?, createdAt, updatedAt, completedAt?,
         progress?, usage?, result?, error? {code, message, retryable}, note?, url?, waitingFor?: quota|budget,
-        resumesAt?, resumesInSec?,
+        resumesAt?, resumesInSec?, unchanged? (in a list: its turn changed no file that git knows of),
         job? (debug|review|plan|refactor|test|loop: no turn, but an outcome that turns are run for; its progress may have
         steps: [{title, status, attempts, check}]),
         elsewhere? (another process runs it, and only that one can stop it; `note` says which)}

@@ -17,8 +17,10 @@ from helmsman.base.caller_context import current
 from helmsman.base.json_values import iso_time, present
 from helmsman.base.structs import replace
 from helmsman.base.truncate import shortened
+from helmsman.capabilities.rewinding import cannot_write
 from helmsman.capabilities.usage_report import GroupBy, UsageGroup, tokens
 from helmsman.errors import EngineRefused, HelmsmanError, InvalidInput, Unsupported
+from helmsman.git.turn_snapshots import read_snapshots
 from helmsman.git.worktree import projects
 from helmsman.model.events import AgentMessage, Item, ModelUsage, PastTurn, Review, UserMessage
 from helmsman.model.options import DEFAULT_AGENT
@@ -369,6 +371,7 @@ class Reading:
                 "approvalTimeoutSec": helm.settings.approval_timeout,
                 "maxSessions": helm.settings.max_sessions,
                 "running": len(running),
+                "atOnce": helm.turns_at_work(),
                 "awaitingApproval": sum(one["status"] == "awaiting_approval" for one in running),
                 "questions": sum(len(session.state.questions) for session in helm.sessions.values()),
                 "directories": directories[:_DIRECTORIES],
@@ -575,7 +578,9 @@ class Reading:
             limit=limit(request, _SESSIONS, _MAX_SESSIONS),
             cursor=text(request, "cursor"),
         )
-        return present({"tasks": list(map(self._listed_task, found)), "nextCursor": following})
+        unchanged = await anyio.to_thread.run_sync(_unchanged, found, self._helm.settings.state_dir)
+        tasks = [self._listed_task(task) | present({"unchanged": task.id in unchanged or None}) for task in found]
+        return present({"tasks": tasks, "nextCursor": following})
 
     async def task(self, request: Request) -> dict[str, Any]:
         task = await self._helm.tasks.get(request.path_params["task_id"])
@@ -676,6 +681,15 @@ def _projects(sessions: Sequence[SessionInfo], state_dir: Path) -> list[str]:
     project = projects(state_dir)
     found = dict.fromkeys(place for info in sessions if (place := project(info.directory)) is not None)
     return [place for place in found if Path(place).is_dir()]
+
+
+def _unchanged(tasks: Sequence[Task], state_dir: Path) -> set[str]:
+    """Return the ids of the tasks whose turn changed no file, by its sandbox or the snapshots of git. Blocks."""
+    found = {task.id for task in tasks if cannot_write(task)}
+    for session in {task.session_id for task in tasks if task.session_id is not None}:
+        known = read_snapshots(state_dir, session)
+        found.update(turn.task_id for turn in (known.turns if known else ()) if turn.after == turn.before.tree)
+    return found
 
 
 def _fitting(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:

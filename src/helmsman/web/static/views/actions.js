@@ -68,6 +68,25 @@ export async function interrupt(sessionId) {
   if (sure) await post(sessionPath(sessionId, "interrupt"));
 }
 
+/** Start a task that waits for its usage limit. */
+export async function resumeTask({ taskId }) {
+  await post(`tasks/${encodeURIComponent(taskId)}/resume`);
+  toast("Resumed.");
+}
+
+/** Stop a task, after a yes. */
+export async function cancelTask({ taskId, instruction }) {
+  const sure = await confirmed({
+    title: "Cancel this task?",
+    about: [h("p", {}, instruction), h("p", { class: "quiet" }, "It is stopped where it is. What was changed until then stays changed.")],
+    yes: "Cancel the task",
+    no: "Let it work",
+  });
+  if (!sure) return;
+  const { message } = await post(`tasks/${encodeURIComponent(taskId)}/cancel`);
+  toast(message);
+}
+
 function rename({ sessionId, name }) {
   const input = h("input", { name: "name", required: true, maxlength: "200", value: name ?? "", autocomplete: "off" });
   askAndDo({

@@ -119,7 +119,7 @@ function command(item) {
     ),
   );
   if (!text) return line;
-  return [line, foldable(`${count(lines, "line")} of output`, output(text), lines <= SHORT_OUTPUT || failed || running)];
+  return [line, foldable(`${running ? "At least " : ""}${count(lines, "line")} of output`, output(text), lines <= SHORT_OUTPUT || failed || running)];
 }
 
 function change(file, directory) {

@@ -73,7 +73,7 @@ export class HomeView {
     this.problem.hidden = !codexError;
     this.problem.textContent = codexError?.message ?? "";
     redraw(this.tiles, [overview, open, agents.all.length], () => [
-      tile("Running", String(overview.running), `of ${overview.maxSessions} at once`),
+      tile("Running", String(overview.running), `${overview.atOnce} of ${overview.maxSessions} at once`),
       tile("Waiting for you", String(overview.awaitingApproval), open ? "see above" : "no open question"),
       agentTile(codex, overview),
     ]);

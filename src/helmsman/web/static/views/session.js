@@ -12,7 +12,7 @@ import { markSeen } from "../seen.js";
 import { store } from "../store.js";
 import { coalesced } from "../timing.js";
 import { setPlace } from "../title.js";
-import { interrupt, openActions } from "./actions.js";
+import { cancelTask, interrupt, openActions, resumeTask } from "./actions.js";
 import { Composer } from "./composer.js";
 import { Progress } from "./progress.js";
 import { questionCard } from "./question.js";
@@ -48,6 +48,8 @@ export class SessionView {
     this.agents = h("ul", { class: "agents", "aria-label": "Sub-agents", hidden: true });
     this.note = h("p", { class: "note", hidden: true });
     this.interrupt = actionButton("Interrupt…", { class: "danger", title: "Interrupt the turn (x)", hidden: true }, () => interrupt(sessionId));
+    this.goOn = actionButton("Go on now", { hidden: true }, () => resumeTask(this.#waiting).then(this.refresh));
+    this.stopWaiting = actionButton("Stop waiting…", { hidden: true }, () => cancelTask(this.#waiting).then(this.refresh));
     this.more = h("button", { type: "button", dataset: { part: "actions" }, onclick: () => this.#session && openActions(this.#session) }, "Actions…");
     this.questions = h("div", { class: "questions", role: "group", "aria-label": "Open questions" });
     this.turns = h("div", { class: "turns scroller", tabindex: "0" });
@@ -59,7 +61,7 @@ export class SessionView {
         { class: "session-head" },
         h("a", { class: "back", href: "#/", "aria-label": "Back to the sessions" }, "‹"),
         h("div", { class: "title" }, this.heading, this.facts, this.progress.element, this.agents),
-        h("div", { class: "actions" }, this.state, this.interrupt, this.more),
+        h("div", { class: "actions" }, this.state, this.goOn, this.stopWaiting, this.interrupt, this.more),
       ),
       this.note,
       this.#tabs(),
@@ -237,6 +239,7 @@ export class SessionView {
       session.timedOut ? timedOutPill(session.timedOut.length) : null,
     ]);
     this.interrupt.hidden = !["active", "awaiting_approval"].includes(session.status) || Boolean(session.elsewhere);
+    for (const button of [this.goOn, this.stopWaiting]) button.hidden = !session.waitingTaskId;
     redraw(this.facts, [session, hosts.names], () => facts(session));
     this.progress.show(session);
     this.agents.hidden = !session.subAgents;
@@ -253,6 +256,11 @@ export class SessionView {
     this.review.showVerb();
     if (before && before.status !== session.status) this.transcript.refresh();
     if (this.current > 0) this.tabs[this.current].fill();
+  }
+
+  /** The task that waits for its usage limit. */
+  get #waiting() {
+    return { taskId: this.#session.waitingTaskId, instruction: this.#session.prompt ?? "" };
   }
 
   #showTitle() {

@@ -1,14 +1,14 @@
 // The registered tasks, local and in the cloud.
 
 import { agentFilter, agents } from "../agents.js";
-import { get, jobPlace, post, sessionPlace } from "../api.js";
-import { confirmed } from "../confirm.js";
+import { get, jobPlace, sessionPlace } from "../api.js";
 import { actionButton, arrange, h, redraw, toast } from "../dom.js";
 import { duration, money, shortPath, statusPill, taskStatus, timeAgo, unenforcedPill } from "../format.js";
 import { believed, HERE, hostFilter, hostMark, hosts, newestFirst } from "../hosts.js";
 import { live } from "../live.js";
 import { coalesced } from "../timing.js";
 import { setPlace } from "../title.js";
+import { cancelTask, resumeTask } from "./actions.js";
 import { openNewJob } from "./new-job.js";
 
 const PAGE = 100;
@@ -142,23 +142,8 @@ export class TasksView {
 
 function taskParts(task, refresh) {
   const running = task.status === "pending" || task.status === "working";
-  const cancel = async () => {
-    const sure = await confirmed({
-      title: "Cancel this task?",
-      about: [h("p", {}, task.instruction), h("p", { class: "quiet" }, "It is stopped where it is. What was changed until then stays changed.")],
-      yes: "Cancel the task",
-      no: "Let it work",
-    });
-    if (!sure) return;
-    const { message } = await post(`tasks/${encodeURIComponent(task.taskId)}/cancel`);
-    toast(message);
-    refresh();
-  };
-  const resume = async () => {
-    await post(`tasks/${encodeURIComponent(task.taskId)}/resume`);
-    toast("Resumed.");
-    refresh();
-  };
+  const cancel = () => cancelTask(task).then(refresh);
+  const resume = () => resumeTask(task).then(refresh);
   const place = task.job ? jobPlace(task.taskId) : task.sessionId ? sessionPlace(task.sessionId) : null;
   const title = place
     ? h("a", { href: place, dataset: { row: "" } }, task.instruction)
@@ -187,7 +172,7 @@ function taskParts(task, refresh) {
         h("div", { class: "facts quiet" }, facts),
         outcome ? h("p", { class: task.error ? "outcome bad" : "outcome quiet" }, String(outcome)) : null,
       ),
-      task.sessionId && !task.job && !running ? h("a", { class: "button", href: sessionPlace(task.sessionId, "changes"), "aria-label": `Changes of ${task.alias ?? task.taskId}` }, "Changes") : null,
+      task.sessionId && !task.job && !running && !task.unchanged ? h("a", { class: "button", href: sessionPlace(task.sessionId, "changes"), "aria-label": `Changes of ${task.alias ?? task.taskId}` }, "Changes") : null,
       safeLink(task.url) ? h("a", { class: "button", href: task.url, rel: "noopener noreferrer", target: "_blank" }, "Open in the cloud") : null,
       task.waitingFor === "quota" ? actionButton("Go on now", { "aria-label": `Go on now with ${task.alias ?? task.taskId}` }, resume) : null,
       running && !task.elsewhere && task.origin !== "cloud" ? actionButton("Cancel…", { "aria-label": `Cancel ${task.alias ?? task.taskId}` }, cancel) : null,
