@@ -149,7 +149,7 @@ async def test_a_mount_is_known_by_every_name_of_its_place(sandbox: Sandbox, tmp
     assert not [*repo.iterdir()]
 
 
-async def test_what_the_next_hub_has_begun_under_the_same_name_is_not_over_with_what_this_one_had(
+async def test_a_hub_leaves_the_mount_points_of_the_next_hubs_session(
     tmp_path: Path,
 ) -> None:
     repo, state, points = tmp_path / "repo", tmp_path / "state", MountPoints(tmp_path / "state")

@@ -184,7 +184,7 @@ MORE_THAN_WORDS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("more", MORE_THAN_WORDS)
 @pytest.mark.parametrize("sandbox", ["inside", "outside"])
-def test_what_is_more_than_to_run_these_words_here_is_asked_about_each_time(
+def test_a_rule_does_not_cover_a_command_that_asks_for_more_than_to_run_here(
     repo: Path, more: dict[str, Any], sandbox: str
 ) -> None:
     plain = command("rm -rf dist", repo, sandbox)

@@ -76,7 +76,7 @@ INTRUDERS = [
 
 @settings(max_examples=1000)
 @given(base=st.sampled_from(ALLOWED), intruder=st.sampled_from(INTRUDERS), place=st.floats(0, 1))
-def test_nothing_that_is_put_into_an_allowed_command_stays_allowed(base: str, intruder: str, place: float) -> None:
+def test_an_allowed_command_with_anything_inserted_is_not_allowed(base: str, intruder: str, place: float) -> None:
     at = round(place * len(base))
     assert decided(command(base), GIT_STATUS, LS).effect == "allow"
     assert decided(command(base[:at] + intruder + base[at:]), GIT_STATUS, LS).effect == "ask"

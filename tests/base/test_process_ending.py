@@ -128,7 +128,7 @@ def test_a_process_that_ignores_termination_is_killed_a_moment_later() -> None:
         assert 0.2 <= time.monotonic() - began < 5
 
 
-def test_nothing_left_costs_one_look() -> None:
+def test_ending_no_processes_takes_one_look() -> None:
     looks: list[int] = []
 
     def find() -> frozenset[Process]:

@@ -62,7 +62,7 @@ async def test_typed_text_outlives_other_pages_reloads_and_forms(
     await page.press("Escape")
 
 
-async def test_nothing_is_off_the_screen_and_a_phone_shows_25_lines_of_code(
+async def test_every_control_is_on_the_screen_and_a_phone_shows_25_lines_of_code(
     page: Page, helm: HelmsmanService, model: ScriptedModel, git_repo: Path
 ) -> None:
     model.on("write values", patch(add("values.py", LINES)), say("Written."))

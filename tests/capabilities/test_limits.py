@@ -168,7 +168,9 @@ async def test_the_user_is_asked_at_a_limit_and_after_a_yes_the_turn_waits(
             await helm.extras.limits.go_on(cancelled)
 
 
-async def test_who_said_fail_gets_the_failure_at_once(agent: PlayedAgent, settings: Settings, tmp_path: Path) -> None:
+async def test_on_limit_fail_reports_the_failure_at_once(
+    agent: PlayedAgent, settings: Settings, tmp_path: Path
+) -> None:
     async with HelmsmanService(settings, agents=[agent]) as helm:
         session = await helm.start("work", cwd=tmp_path, on_limit="fail")
         agent.engines[-1].end("failed", REACHED)
@@ -255,7 +257,7 @@ async def test_an_unsent_message_is_sent_in_its_session_by_the_next_hub(
         assert helm.task_writer.used_before(task.id) == Usage(10, 0, 5, 0)
 
 
-async def test_what_waits_is_known_to_the_next_hub_also_if_the_limit_was_reached_at_once(
+async def test_the_next_hub_knows_a_waiting_turn_whose_limit_was_reached_at_once(
     agent: PlayedAgent, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(PlayedEngine, "id", "kept")

@@ -211,7 +211,9 @@ async def test_worktrees_count_for_their_repository_also_when_they_are_gone(
                 await helm.extras.changes.discard(session.id)
 
 
-async def test_nothing_was_spent_before_it_was(helm: HelmsmanService, scripted: ScriptedModel, git_repo: Path) -> None:
+async def test_a_report_counts_only_turns_of_its_time(
+    helm: HelmsmanService, scripted: ScriptedModel, git_repo: Path
+) -> None:
     assert (await helm.extras.usage.report()).groups == ()
     await ended(await helm.start("two", cwd=git_repo))
     assert (await helm.extras.usage.report(since="1h")).total.turns == 1

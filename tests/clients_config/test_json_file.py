@@ -126,7 +126,7 @@ def test_an_open_comment_is_refused() -> None:
         _ = JsonFile("{} /* x", comments=True).value
 
 
-def test_nothing_is_put_into_what_is_no_object() -> None:
+def test_a_value_that_is_no_object_takes_no_key() -> None:
     with pytest.raises(NotReadable, match="line 1, column 7 is not an object"):
         JsonFile('{"a": 1}').with_value(("a", "b"), 1)
     with pytest.raises(NotReadable, match=r"there is no a\.b"):

@@ -13,7 +13,7 @@ def look(person: Person, *, missing: str = "") -> dict[str, ClientFinding]:
     return {finding.client.key: finding for finding in found}
 
 
-def test_nothing_is_said_of_clients_that_are_not_there_or_have_other_servers(person: Person) -> None:
+def test_the_overview_skips_clients_that_are_missing_or_have_other_servers(person: Person) -> None:
     person.write("cursor", '{"mcpServers": {"x": {"command": "y"}}}')
     assert look(person) == {}
 

@@ -171,7 +171,7 @@ def test_a_secret_in_quotes_or_behind_two_names_is_redacted(text: str) -> None:
     assert "S3CRET" not in redact(text)
 
 
-def test_what_stands_beside_a_header_is_left_alone() -> None:
+def test_text_beside_a_redacted_header_stays() -> None:
     shown = redact('{"authorization":"Basic abc=","user":"joe"} curl -H \'Authorization: Basic abc==\' -d "data"')
     assert '"user":"joe"' in shown
     assert '-d "data"' in shown

@@ -86,7 +86,7 @@ def test_a_pipe_that_git_would_read_is_named_and_does_not_keep_the_worktree(
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-def test_what_cannot_be_read_is_named(tree: Worktree) -> None:
+def test_an_unreadable_file_is_named_in_the_diff(tree: Worktree) -> None:
     (tree.path / "poem.txt").write_text("other", encoding="ascii")
     (tree.path / "poem.txt").chmod(0)
     assert tree_changes.diff(tree).left_out == ("poem.txt (it cannot be read)",)

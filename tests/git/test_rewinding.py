@@ -108,7 +108,7 @@ def test_all_kinds_of_files_come_back_and_the_rewind_is_taken_back(main: Path, p
     assert not_files(main) == untouched
 
 
-def test_what_a_snapshot_cannot_know_is_left_alone_and_named(
+def test_a_rewind_leaves_files_that_no_snapshot_holds_and_names_them(
     main: Path, place: Git, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (turn_snapshots, sys.modules[plan_rewind.__module__]):
@@ -202,7 +202,7 @@ def test_of_a_tree_in_which_nothing_has_changed_no_git_is_asked(
 
 
 @pytest.mark.parametrize("changed", [False, True])
-def test_what_git_has_cleared_away_is_taken_anew(
+def test_a_snapshot_that_git_has_pruned_is_taken_again(
     main: Path, place: Git, monkeypatch: pytest.MonkeyPatch, changed: bool
 ) -> None:
     monkeypatch.setattr(turn_snapshots, "_SETTLED_NS", 0)

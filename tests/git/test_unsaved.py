@@ -74,7 +74,7 @@ def test_a_repository_made_in_there_is_lost(tree: Worktree) -> None:
     assert (unsaved.nested, bool(unsaved)) == (("vendor",), True)
 
 
-def test_what_cannot_be_read_may_be_anything(tree: Worktree) -> None:
+def test_an_unreadable_git_directory_counts_as_unsaved_changes(tree: Worktree) -> None:
     (tree.git_dir / "HEAD").write_text("nonsense", encoding="utf-8")
     (tree.git_dir / "index").write_bytes(b"nonsense")
     assert tree_changes.unsaved(tree)

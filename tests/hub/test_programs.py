@@ -243,7 +243,7 @@ async def test_errors_and_mistakes_are_those_of_the_library(helm: Helmsman, git_
         await helm.session("0199a213-81c0-7800-8aa1-bbab2a035a53")
 
 
-async def test_what_stands_on_it_is_asked_of_the_hub_too(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> None:
+async def test_capabilities_of_a_program_ask_the_hub_too(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> None:
     model.on("work", patch(add("made.txt", "made\n")), say("done"))
     tasks: list[str] = []
     session = await helm.start("work", cwd=git_repo, full_auto=True, worktree=True, on_task=tasks.append)

@@ -98,7 +98,7 @@ def test_options_that_make_no_sense_are_refused(tmp_path: Path, given: StartOpti
     assert caught.value.code == "invalid_input"
 
 
-def test_what_else_codex_can_be_configured_with_is_its_own(tmp_path: Path) -> None:
+def test_other_codex_settings_are_passed_on_unchanged(tmp_path: Path) -> None:
     others = {"sandbox_private_desktop": True, "approvals_reviewer": "user", "model_provider": "x", "permissions.a": {}}
     given = {**others, "sandbox_mode": "read-only", "sandbox_workspace_write.network_access": False}
     assert session_options(tmp_path, {"config": given}, ()).config == given

@@ -191,7 +191,7 @@ def test_always_is_never_among_the_choices_nor_are_some_of_many() -> None:
         {"command": f"curl -H 'Authorization: Bearer {'a1B2' * 12}' https://example.org"},
     ],
 )
-async def test_nothing_is_granted_by_a_button_that_was_not_shown_whole(
+async def test_a_button_that_was_not_shown_whole_grants_nothing(
     state_dir: Path, project: Path, ntfy: NtfyServer, details: dict[str, str]
 ) -> None:
     async with opened(state_dir, by_ntfy(ntfy)) as house:

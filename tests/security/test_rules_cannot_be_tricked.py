@@ -77,7 +77,7 @@ def test_a_look_alike_is_another_command(wrapper: str, data: st.DataObject) -> N
 
 
 @given(wrapper=wrapped, invisible=st.sampled_from(INVISIBLE), at=st.integers(0, 10))
-def test_what_cannot_be_seen_is_seen(wrapper: str, invisible: str, at: int) -> None:
+def test_an_invisible_character_in_a_command_makes_it_ask(wrapper: str, invisible: str, at: int) -> None:
     assert effect("git status"[:at] + invisible + "git status"[at:], wrapper, ALLOWED) == "ask"
 
 

@@ -207,7 +207,7 @@ turns = st.none() | st.builds(
     turns,
     times,
 )
-def test_nothing_stays_working_without_anybody_to_finish_it(
+def test_no_task_stays_working_without_a_hub_to_finish_it(
     status: TaskStatus, turn_id: str | None, engine: bool | None, turn: RecordedTurn | None, now: datetime
 ) -> None:
     before = task(status, turn_id=turn_id)

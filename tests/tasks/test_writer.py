@@ -19,7 +19,7 @@ from tests.turns import requested
 pytestmark = pytest.mark.anyio
 
 
-async def test_nothing_is_begun_that_could_not_be_written_down_however_much_else_could_not(
+async def test_no_turn_begins_that_the_store_did_not_record_among_other_failures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object, **_more: object) -> None:

@@ -88,7 +88,7 @@ def test_code_has_colours_and_words_their_weight() -> None:
     assert not any(f"\x1b[{colour}" in plain for colour in (36, 94, 33, 31))
 
 
-def test_nothing_is_hidden_or_obeyed() -> None:
+def test_markup_and_control_characters_are_shown_and_never_obeyed() -> None:
     text = "List<String> <b>x</b>\n\n[1]: http://elsewhere.org\n\n\x1b[2J &#8238;evil ![cat](http://img.org/c.png)"
     assert _plain(text) == [
         "List<String> <b>x</b>",

@@ -56,7 +56,7 @@ def test_an_http_error_stands_alone() -> None:
         parts_of([say("a"), fail(500)])
 
 
-def test_nothing_follows_an_ending() -> None:
+def test_a_script_has_nothing_after_its_ending() -> None:
     with pytest.raises(ValueError, match="last"):
         parts_of([cut(), say("a")])
     with pytest.raises(ValueError, match="last"):

@@ -271,7 +271,7 @@ async def test_nothing_is_left_when_one_of_them_is_killed(place: Place, killed: 
         assert (await again.end()).outcome == "completed"
 
 
-async def test_what_is_still_to_be_said_and_was_refused_is_not_forgotten(place: Place) -> None:
+async def test_a_refusal_and_an_unsent_message_survive_the_hub(place: Place) -> None:
     place.profile.steering = "when asked"
     place.fake.on("two", asks("execute", "rm x"), asks("execute", "rm y"), says("stopped"))
     place.fake.on("because", says("I see"))

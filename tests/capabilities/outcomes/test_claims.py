@@ -152,7 +152,7 @@ def test_no_urgent_finding_is_lost_in_another(tmp_path: Path) -> None:
     assert len(twice) == 2
 
 
-def test_what_others_can_use_before_and_after() -> None:
+def test_public_interfaces_before_and_after_are_compared() -> None:
     head = b"class A(Base):\n    size: int = 1\n\n"
     before = b"LIMIT = 3\n" + head + b"    def go(self, to: str) -> None: ...\n\n    def _own(self): ...\n"
     after = b"LIMIT = 4\n" + head + b"    async def go(self, to: str, *, by=1) -> None: ...\n\n\ndef new(): ...\n"

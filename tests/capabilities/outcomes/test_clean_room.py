@@ -466,7 +466,7 @@ OPENED = ["package.json", "src/calc.test.js", "setup/env.js", "src/calc.js"]
         ({".mocharc.yml": "require: ./setup/env.js"}, {"setup/env.js": "M"}, {"setup/env.js"}),
     ],
 )
-def test_what_a_runner_of_node_is_configured_to_load_belongs_to_the_check(
+def test_files_that_a_node_runner_is_configured_to_load_belong_to_the_check(
     content: dict[str, str], changed: dict[str, str], held: set[str]
 ) -> None:
     """Jest opens all tests before what its configuration names."""
@@ -485,7 +485,7 @@ def test_what_a_runner_of_node_is_configured_to_load_belongs_to_the_check(
     assert {one.path for one in files_of_check(change, "npm test", "", opened)} == held
 
 
-def test_what_no_rule_tells_is_said_and_nothing_is_held_for_it() -> None:
+def test_files_that_no_rule_decides_are_named_and_hold_nothing_back() -> None:
     change = ChangedFiles(
         changed={"calc.py": "M", "expected.json": "M", "pkg/testing.py": "M"},
         before=dict.fromkeys(["calc.py", "expected.json", "pkg/testing.py", "tests/test_a.py"], "100644"),

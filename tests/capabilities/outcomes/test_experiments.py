@@ -97,7 +97,7 @@ async def test_a_check_is_not_edited_under_another_name_nor_run_elsewhere(
     assert not [*elsewhere.iterdir()]
 
 
-async def test_what_would_not_be_applied_is_not_in_the_room(bench: Callable[..., Bench]) -> None:
+async def test_files_that_would_not_be_applied_are_not_in_the_clean_room(bench: Callable[..., Bench]) -> None:
     """Ignored files, compiled files, a repository within the tree and a renamed folder are no part of a change."""
     place = bench({**FILES, ".gitignore": IGNORED, "app/more.py": "A = 1\n"})
     forge = "import os\nprint('2 passed in 0.01s')\nos._exit(0)\n"

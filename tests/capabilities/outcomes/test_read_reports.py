@@ -82,7 +82,7 @@ def test_a_reviewer_who_answers_something_else_is_not_taken_for_one_who_found_no
     assert told.value.details["session_id"] == "T1"
 
 
-def test_what_a_finding_says_is_taken_only_where_it_makes_sense() -> None:
+def test_invalid_fields_of_a_finding_are_ignored() -> None:
     finding = {"body": 3, "priority": 9, "confidence": 7, "file": "", "startLine": "x", "endLine": None}
     report = read_answer(json.dumps({"findings": [finding, "odd"], "confidence": True}), "T1")
     first, second = report.findings
@@ -120,7 +120,7 @@ def test_findings_of_several_are_one_where_they_say_the_same(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("kept", [None, {}, {"root": "/src"}, 3])
-def test_what_was_not_written_down_of_a_review_is_not_made_up(kept: Any) -> None:
+def test_an_incomplete_stored_review_is_not_used(kept: Any) -> None:
     assert unpack_if_valid(kept, Reviewed) is None
 
 
