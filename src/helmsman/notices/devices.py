@@ -17,6 +17,7 @@ from helmsman.base.files import file_lock, replace_file
 from helmsman.base.sanitize import one_line
 from helmsman.base.structs import SecretValue, Value, pack, replace, unpack_if_valid
 from helmsman.errors import HelmsmanError, InvalidInput
+from helmsman.settings import ensure_state_dir
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -176,7 +177,7 @@ class DeviceBook:
 
     @contextmanager
     def _changing(self) -> Iterator[list[Device]]:
-        with file_lock(self._path.with_name(f"{_FILE}.lock"), timeout=_LOCK_SECONDS):
+        with file_lock(ensure_state_dir(self._path.parent) / f"{_FILE}.lock", timeout=_LOCK_SECONDS):
             devices = list(self._stored())
             yield devices
             devices.sort(key=lambda one: one.seen_at, reverse=True)

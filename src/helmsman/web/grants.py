@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from helmsman.base.files import file_lock, replace_file
 from helmsman.base.structs import SecretValue, Value, pack, replace, unpack_if_valid
 from helmsman.errors import HelmsmanError
+from helmsman.settings import ensure_state_dir
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -147,7 +148,7 @@ class GrantBook:
 
     @contextmanager
     def _changing(self) -> Iterator[list[Grant]]:
-        with file_lock(self._path.with_name(f"{_FILE}.lock"), timeout=_LOCK_SECONDS):
+        with file_lock(ensure_state_dir(self._path.parent) / f"{_FILE}.lock", timeout=_LOCK_SECONDS):
             grants = list(self.all())
             yield grants
             # The newest, which stand first.
