@@ -28,8 +28,8 @@ GUIDE_WORDS: Final = 620
 BACKGROUND_WORDS: Final = 1200
 LARGER: Final = dict.fromkeys(
     (
-        "cloud", "codex-behaviour", "dashboard", "faq", "fleet", "how-it-works", "library", "mcp", "outcomes",
-        "permissions", "security", "troubleshooting", "CHANGELOG",
+        "codex-behaviour", "dashboard", "faq", "fleet", "how-it-works", "mcp", "outcomes", "permissions",
+        "security", "troubleshooting", "CHANGELOG",
     ),
     BACKGROUND_WORDS,
 ) | {"architecture": 1500}  # fmt: skip
