@@ -22,13 +22,15 @@ from helmsman.testing import HomeTemplates, ScriptedModel, codex_version, instal
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "appendix" / "outcomes.md"
 
 
-async def played(count: int | None, others: int, side_by_side: int, minutes: float) -> list[Played]:
+async def played(count: int | None, others: int, side_by_side: int, minutes: float) -> tuple[list[Played], int]:
+    """Return the outcomes, and how many jobs there are in all."""
     binary = installed_codex()
     if binary is None:
         raise NothingToMeasure("There is no Codex here. Install openai-codex-cli-bin.")
     for source in SOURCES.values():
         source.fetch()
     outcomes: list[Played] = []
+    pairs = cast(all_tasks()[:count], others)
     with tempfile.TemporaryDirectory(prefix="helmsman-outcomes-", dir=PAGE.parents[2] / ".cache") as name:
         folder = Path(name)
         home = HomeTemplates(folder / "template").new_home(binary, folder / "home")
@@ -37,7 +39,6 @@ async def played(count: int | None, others: int, side_by_side: int, minutes: flo
         async with ScriptedModel() as model:
             home.use_model(model.base_url, codex_version(binary))
             async with open_stage(home, binary, model, folder) as stage, anyio.create_task_group() as group:
-                pairs = cast(all_tasks()[:count], others)
 
                 async def one(number: int) -> None:
                     async with limiter:
@@ -54,7 +55,7 @@ async def played(count: int | None, others: int, side_by_side: int, minutes: flo
 
                 for number in range(len(pairs)):
                     group.start_soon(one, number)
-    return outcomes
+    return outcomes, len(pairs)
 
 
 def main() -> int:
@@ -65,13 +66,13 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=math.inf, help="Begin no job after so many minutes.")
     given = parser.parse_args()
     try:
-        outcomes = anyio.run(played, given.tasks, given.others, given.side_by_side, given.minutes)
+        outcomes, planned = anyio.run(played, given.tasks, given.others, given.side_by_side, given.minutes)
     except NothingToMeasure as problem:
         print(problem, file=sys.stderr)
         return 1
     machine = f"Python {platform.python_version()}, {os.cpu_count()} processors, load {os.getloadavg()[0]:.0f}"
-    if given.minutes < math.inf:
-        machine += f"; jobs that were begun in {given.minutes:g} minutes"
+    if len(outcomes) < planned:
+        machine += f"; {len(outcomes)} of {planned} jobs, as none was begun after {given.minutes:g} minutes"
     page = as_page(outcomes, f"{datetime.now(UTC):%Y-%m-%d}, {machine}")
     if given.tasks is None:
         PAGE.write_text(page, encoding="utf-8")

@@ -107,7 +107,7 @@ class Stage:
         return say(f"```json\n{json.dumps({'answers': answers, 'findings': findings})}\n```")
 
     async def play(self, task: Task, player: Player, *, judge: str = "auto") -> Played:
-        """Have a player do a task, and compare the verdict with the hidden test."""
+        """Let a player do a task, and compare the verdict with the hidden test."""
         part = _Part(task, player, known=known_files(task, player))
         is_refactoring = player.job == "refactor"
         self._parts.append(part)
