@@ -86,7 +86,7 @@ def start(path: Path) -> subprocess.Popen[bytes]:
 
 
 def use(path: Path) -> None:
-    """Have the server there run the commands of this process, and the hubs it starts."""
+    """Let the server there run the commands of this process, and the hubs it starts."""
     from helmsman.hub import launch
 
     global _server
@@ -318,7 +318,7 @@ def _ask(
     *,
     on_terminal: bool = False,
 ) -> int:
-    """Have a command begun; its process id."""
+    """Start a command; return its process id."""
     connection.connect(server)
     asked = {"arguments": list(arguments), "env": dict(env), "directory": directory, "on_terminal": on_terminal}
     asked["server"] = server

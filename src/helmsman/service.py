@@ -100,7 +100,7 @@ class HelmsmanService(Steering):
 
     @contextmanager
     def serves_dashboard(self, address: str) -> Iterator[None]:
-        """Have clients find the dashboard at this address, for the length of the block."""
+        """Announce the dashboard's address to clients, for the length of the block."""
         self._shared.dashboards.append(address)
         try:
             yield

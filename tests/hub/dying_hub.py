@@ -29,7 +29,7 @@ async def dies(
     session_id: str | None = None,
     **options: Any,
 ) -> None:
-    """Have a hub say this, in a new session or in an old one, and die of it."""
+    """Send a prompt through a hub, in a new or an existing session, and let the hub die of it."""
     order = {
         "env": env,
         "state_dir": str(settings.state_dir),

@@ -154,7 +154,7 @@ class Schedules:
         return await self._store.runs((await self.get(schedule_id)).id, limit)
 
     async def pause(self, schedule_id: str) -> Schedule:
-        """Have it begin nothing until it is resumed."""
+        """Pause it: it starts nothing until it is resumed."""
         schedule = await self.get(schedule_id)
         await self._store.pause(schedule.id, is_paused=True, next_at=None)
         return await self.get(schedule.id)

@@ -207,7 +207,7 @@ def login_command(with_code: bool, with_key: bool, as_json: bool) -> int:
 
 
 def _log_in_with_key() -> str | None:
-    """Have Codex log in with the key on stdin, and return its reason if it refuses. The key never enters this process."""
+    """Log Codex in with the key on stdin, and return its reason if it refuses. The key never enters this process."""
     if host().is_elsewhere:
         raise click.UsageError("A key stays on its machine: run this there.")
     host().require_own_process()

@@ -172,7 +172,7 @@ class FleetBackend:
         return True
 
     async def call(self, verb: str, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        """Have a verb done: by the fleet if it begins something or is about one of its sessions, else on this machine."""
+        """Run a verb: in the fleet if it starts something or concerns one of its sessions, else on this machine."""
         if verb in ("start", "list", "session"):
             return await getattr(self, verb)(*arguments, **named)
         if verb in _ABOUT_SESSIONS and arguments and is_fleets(str(arguments[0])):
@@ -238,7 +238,7 @@ class FleetBackend:
         return session
 
     async def _packed(self, draft: FleetDraft, directory: Path | None) -> tuple[Task, tuple[str, ...]]:
-        """Have a task accepted with the tree around a directory; what does not travel, in words."""
+        """Submit a task with the tree around a directory; return it, and in words what is left behind."""
         draft = await self._with_terms(draft)
         if directory is None:
             return await self.link.client.enqueue(draft), ()

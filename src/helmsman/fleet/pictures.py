@@ -47,7 +47,7 @@ def read_images(images: Sequence[Path]) -> tuple[tuple[str, bytes], ...]:
 
 
 async def place_images(owned: OwnedTask, folder: Path) -> list[Path]:
-    """Have the images of a task here."""
+    """Fetch the images of a task to this machine."""
     rows = await owned.database.all(
         "select part, about ->> 'suffix' as suffix, data from helmsman.bundles "
         "where task = %s and kind = 'images' order by part",

@@ -308,7 +308,7 @@ async def test_a_command_that_runs_elsewhere_says_so(
 
 
 def delegate(model: ScriptedModel, mode: str) -> None:
-    """Have Copilot give work to a sub-agent, which wants to run a command."""
+    """Make Copilot give work to a sub-agent, which wants to run a command."""
     task = {"description": "make it", "name": "maker", "prompt": "make one now", "agent_type": "task", "mode": mode}
     model.on("delegate", call("task", task), say("begun"), always(say("all done")))
     model.on("make one now", run("touch made.txt"), say("made"))
