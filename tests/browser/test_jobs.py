@@ -101,10 +101,11 @@ async def test_a_refactoring_shows_a_line_for_each_function_that_it_reaches(
         instruction="refactor: simpler", agent="codex", status="working", directory=str(tmp_path), job="refactor"
     )
     task, _ = await helm.task_writer.enter_job(draft)
-    doubts = {
+    doubts: dict[str, object] = {
         "notes": ["shop.py:3 may treat tests in a special way"],
         "checkChanges": [{"file": "a", "what": "a was changed"}],
     }
+    doubts["interfaces"] = {"added": {}, "removed": {}, "changed": {"shop.f": {}}, "unknown": []}
     report = {"verified": False, "says": "Not verified", "candidates": [], "comparison": compared.as_dict(), **doubts}
     await helm.task_writer.end_job(task.id, {"status": "failed"}, TaskOutcome(report=report))
     await page.get(f"location.hash = '#/j/{task.id}'")
@@ -115,6 +116,7 @@ async def test_a_refactoring_shows_a_line_for_each_function_that_it_reaches(
     await page.until_text("[data-comparison] .quiet", "shop.f: not compared, as it is slow.")
     await page.until_text(".job", "For you to look at: the check cannot tell")
     await page.until_text(".job", "a was changed")
+    await page.until_text("[data-interfaces]", "changed: shop.f")
 
 
 async def test_findings_steps_and_candidates_are_shown(

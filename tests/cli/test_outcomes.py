@@ -46,7 +46,7 @@ async def test_a_bug_is_followed_asked_about_and_applied_at_a_terminal(buggy: Cl
         await program.shows("+    return a + b")
         await program.shows("deny (you can say why)")
         program.press("y")
-        await program.shows("## debug: verified")
+        await program.shows("debug: verified")
         await program.shows("✓ Verified")
         assert await program.exit_code() == 0
     assert (buggy.directory / "calc.py").read_text(encoding="utf-8") == FIXED

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_args
@@ -19,7 +18,7 @@ from helmsman.cli.consoles import is_terminal, logs_wanted, message_console, set
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import host
 from helmsman.cli.on_session import short_id, with_helmsman
-from helmsman.cli.output import print_json, print_result
+from helmsman.cli.output import print_json, print_markdown, print_result
 from helmsman.cli.run import prompt_text
 from helmsman.cli.signals import exit_after, handle_signals
 from helmsman.errors import HelmsmanError, InvalidInput
@@ -315,8 +314,7 @@ class JobView:
     def finish(self, task: Task, report: Mapping[str, Any], code: int) -> None:
         self._screen.close()
         if task.result:
-            # Programs get the text as it is.
-            click.echo(visible(task.result) if sys.stdout.isatty() else task.result)
+            print_markdown(task.result)
         session_id = report.get("workSessionId") or report.get("sessionId") or ""
         # Attempts show whether there is something to look at.
         if code == ExitCode.NOT_VERIFIED and not report.get("attempts"):
@@ -415,8 +413,8 @@ def refactor_command(request: str, scope: tuple[str, ...], **options: Any) -> in
 def test_command(request: str, base: str | None, **options: Any) -> int:
     """Write tests, in a git worktree; REQUEST says what to test (`-` reads it from stdin).
 
-    Helmsman runs them itself, three times, and then against the code of --base, and small mutations of the code under test:
-    at least one has to fail.
+    Helmsman runs them itself, three times, and then against the code of --base and small mutations of the code under test:
+    each new test has to fail at least once.
     """
     return run_outcome("test", request, more=None if base is None else {"base": base}, **options)
 

@@ -32,6 +32,7 @@ from helmsman.cli.output import (
     print_diff,
     print_json,
     print_list,
+    print_markdown,
     task_word,
 )
 from helmsman.cli.run import prompt_text
@@ -294,14 +295,13 @@ def _print_done(results: TaskResults) -> None:
 
 
 def _print_text(text: str, *, is_diff: bool) -> None:
-    """Print text unchanged for a program; neutralise control characters on a terminal."""
-    if not is_terminal(console := result_console()):
-        # A diff ends with its own line break.
-        echo(text, nl=not is_diff)
-    elif is_diff:
+    """Print text unchanged for a program, and Markdown or a diff as such on a terminal."""
+    if not is_diff:
+        print_markdown(text)
+    elif is_terminal(console := result_console()):
         print_diff(text.encode("utf-8", "surrogateescape"), console)
     else:
-        console.print(visible(text), soft_wrap=True)
+        echo(text, nl=False)  # a diff ends with its own line break
 
 
 def _nothing_there(results: TaskResults, *, wants_diff: bool) -> str:

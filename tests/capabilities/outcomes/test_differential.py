@@ -88,9 +88,11 @@ def test_a_counterexample_is_evidence_against_the_change_and_what_is_not_compare
     one = {"call": "shop.words(text='a.')", "before": "returns ['a.']", "after": "returns ['a']"}
     seen = Comparison(functions={"shop.words": 3}, counterexamples=(one,)).verdict
     assert not seen.verified
-    assert seen.against[0].what == "shop.words(text='a.') returns ['a.'] before the change, and returns ['a'] after it."
+    assert (
+        seen.against[0].what == "`shop.words(text='a.')` returns ['a.'] before the change, and returns ['a'] after it."
+    )
     seen = Comparison(not_compared={"shop.f": "it is no longer there"}).verdict
-    assert [one.what for one in seen.evidence] == ["Not compared before and after: shop.f, as it is no longer there."]
+    assert [one.what for one in seen.evidence] == ["Not compared before and after: `shop.f`, as it is no longer there."]
 
 
 @pytest.mark.long

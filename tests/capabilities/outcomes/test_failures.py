@@ -25,7 +25,7 @@ from helmsman.capabilities.outcomes.reproduction import (
     is_same_test,
     reproduced,
 )
-from helmsman.capabilities.outcomes.solving import Looked
+from helmsman.capabilities.outcomes.solving import Debug, Looked
 from helmsman.capabilities.repository_commands import CommandResult
 from helmsman.errors import InvalidInput
 from tests.capabilities.outcomes.conftest import write
@@ -218,8 +218,8 @@ def test_other_tests_that_failed_before_are_named_with_what_to_do() -> None:
     seen = fixed(before, after)
     assert not seen.verified
     assert seen.against[-1].what == (
-        "What was named is fixed, but these failed before the change too, and still do: tests/test_b.py::test_old. "
-        "Name a check without them."
+        "The named failure is fixed, but these tests failed before the change too, and still do: tests/test_b.py::test_old. "
+        "Name a check that leaves them out."
     )
     assert not fails_elsewhere(before, _result(1, both)), "what was named still fails"
     assert not fails_elsewhere(before, _result(1, "FAILED tests/test_c.py::test_new - assert 5 == 6\n"))
@@ -260,6 +260,30 @@ async def test_a_quick_check_is_repeated_until_it_has_passed_and_failed() -> Non
 
 
 @pytest.mark.anyio
+async def test_a_change_with_which_a_check_was_flaky_has_to_pass_ten_times_at_the_next_attempt() -> None:
+    passing, kept = [True, False, *[True] * 10], dict[str, Any]()
+    outcomes = iter(passing)
+
+    async def after(*_given: object) -> CheckResult:
+        return _result(0, "1 passed\n") if next(outcomes) else _result(1, "FAILED tests/test_a.py::test_x - no\n")
+
+    async def keep(step: str, value: object) -> None:
+        kept[step] = value
+
+    async def none(*_given: object) -> Any:
+        return []
+
+    checks: Any = SimpleNamespace(
+        after=after, edited=none, tests_that_fail=none, still_fail=none, held=(), directory=Path("tree")
+    )
+    work: Any = SimpleNamespace(wanted=None, known=kept.get, keep=keep, once=none)
+    job = Debug(work, {"command": "check", "folder": ""})
+    before = _result(1, "FAILED tests/test_a.py::test_x - no\n")
+    assert (await job._after(checks, before)).after.is_flaky
+    assert (await job._after(checks, before)).after.passes == 10
+
+
+@pytest.mark.anyio
 async def test_a_slow_check_runs_once_and_the_report_says_so() -> None:
     async def run() -> CheckResult:
         return CheckResult(CommandResult(command="check", exit_code=0, output="1 passed\n", seconds=40.0))
@@ -277,7 +301,7 @@ async def test_a_slow_check_runs_once_and_the_report_says_so() -> None:
 @pytest.mark.parametrize(
     ("files", "why"),
     [
-        ({"README.md": ""}, "checks itself is not plain from its files. Name the command that does"),
+        ({"README.md": ""}, "No command that runs tests was found in the files of"),
         ({"go.mod": ""}, "`go` is not installed, so the check `go test ./...` cannot run. Install it, or name another"),
         (
             {"package.json": '{"scripts": {"test": "jest"}}'},

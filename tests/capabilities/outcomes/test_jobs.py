@@ -22,7 +22,7 @@ from helmsman.errors import InvalidInput
 from helmsman.hub.telemetry import Telemetry
 from helmsman.service import HelmsmanService
 from helmsman.tasks.model import TaskDraft
-from helmsman.testing import ScriptedModel, run, say
+from helmsman.testing import ScriptedModel, run, say, usage
 
 pytestmark = pytest.mark.anyio
 
@@ -66,6 +66,27 @@ async def test_the_verified_result_of_a_job_is_the_result_of_its_task(
         (None, "completed"),
         ("debug", "completed"),
     ]
+
+
+async def test_a_job_counts_the_turns_of_its_finished_steps_after_a_restart(
+    helm: HelmsmanService, model: ScriptedModel, git_repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model.on("first", [say("one"), usage(1000)])
+    spent: list[object] = []
+
+    async def one_turn(work: Work) -> Found:
+        async def ask() -> str:
+            return (await work.start("begin", "first")).said
+
+        await work.once("judged", ask)
+        known = await work.helm.task_writer.registry(lambda registry: registry.steps(work.task.id))
+        later = Work(work.helm, work.tasks, work.task, work.wanted, work.job, known, anyio.CancelScope())
+        spent.extend([(await work.spent())[0].input_tokens, await work.spent() == await later.spent()])
+        return Found(verified=True, summary="")
+
+    procedure(monkeypatch, one_turn)
+    await helm.tasks.wait(await helm.extras.outcomes.start(wanted(git_repo)), timeout=60)
+    assert spent == [1000, True]
 
 
 async def test_the_turns_of_a_job_are_part_of_its_trace(

@@ -11,7 +11,7 @@ import pytest
 from helmsman import load_settings
 from helmsman.capabilities.outcomes.judging import QUESTIONS, read_judgement
 from helmsman.service import HelmsmanService
-from helmsman.testing import CodexHome, ScriptedModel, run, say
+from helmsman.testing import CodexHome, ScriptedModel, run, say, usage
 from helmsman.testing.messages_api import MessagesRequest
 from helmsman.testing.model_request import ModelRequest
 from tests.capabilities.outcomes.played_jobs import (
@@ -89,7 +89,9 @@ async def test_an_objection_goes_back_to_the_author_once_and_the_mended_change_i
     assert report["judgement"]["sentBack"] is True
     assert (root / "calc.py").read_text(encoding="utf-8") == FIXED
     assert [one.type for one in answers.asked] == ["command_approval"], "nothing else needed a person"
-    assert "objects to nothing" in (task.result or "")
+    assert (
+        "objects to nothing. The author corrected the change once, because of an objection: It is 5" in report["says"]
+    )
     judged = next(request for request in model.requests if JUDGE in request.last_user_text)
     assert "It subtracts." not in judged.last_user_text, "the judge does not see what the author says"
 
@@ -130,6 +132,25 @@ async def test_without_a_usable_judgement_nothing_is_applied_unasked(
     task, report = await done(helm, wanted("debug", root, apply="verified", judge="auto"), answers)
     assert (task.status, report["applied"], report["judgement"]["state"]) == ("completed", "refused", "failed"), report
     assert "gave no judgement that can be used" in answers.asked[-1].prompts[0].text
+
+
+@pytest.mark.long
+@pytest.mark.anyio
+@pytest.mark.needs_git
+@pytest.mark.usefixtures("shared_engine")
+async def test_a_judge_that_costs_more_than_is_left_of_the_budget_is_left_out_and_a_person_decides(
+    helm: HelmsmanService, model: ScriptedModel, tmp_path: Path
+) -> None:
+    root = repository(tmp_path / "repo", BUGGY)
+    model.on("test_add fails", [FIX, usage(100_000)], [told(CAUSE), usage(100_000)])  # 1 USD
+    answers = Answers(apply="deny")
+    task, report = await done(helm, wanted("debug", root, apply="verified", judge="auto", budget_usd=1.5), answers)
+    assert (task.status, report["applied"], report["judgement"]["state"]) == ("completed", "refused", "off"), report
+    left_out = "Not judged: it may cost 1.0000 USD, and 0.5000 USD of the budget are left."
+    assert left_out in report["says"]
+    assert left_out in (task.result or "")
+    assert left_out in answers.asked[-1].prompts[0].text
+    assert not any(JUDGE in request.last_user_text for request in model.requests)
 
 
 @pytest.mark.rare

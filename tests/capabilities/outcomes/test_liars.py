@@ -126,7 +126,7 @@ async def test_an_honest_fix_leaves_tests_that_have_to_fail_alone(bench: Callabl
     honest = Liar("honest", command, {"calc.py": CALC, "test_calc.py": UNIT}, {"calc.py": FIXED})
     _, seen = await verified(bench(honest.files), honest)
     assert seen.verified, seen.against
-    assert "Tests that have to fail do so with this change too." in [one.what for one in seen.evidence]
+    assert "Tests that Helmsman wrote to fail do so with this change too." in [one.what for one in seen.evidence]
 
 
 async def test_compiled_code_that_python_would_load_instead_of_a_test_is_held(bench: Callable[..., Bench]) -> None:

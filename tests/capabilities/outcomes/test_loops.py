@@ -123,6 +123,6 @@ async def test_a_step_that_does_not_hold_ends_the_loop_after_its_attempts(
     assert report["says"].startswith("0 of 2 steps are done. Step 1:")
     model.on("Do step 1 of the plan now", FIX, say("done"))
     task, report = await done(helm, looped(root, {"name": "implement"}, apply="never"), Answers())
-    assert (task.status, report["says"]) == ("completed", "The loop is through, and each step passed its check."), (
+    assert (task.status, report["says"]) == ("completed", "The loop is complete, and each step passed its check."), (
         report
     )

@@ -14,7 +14,16 @@ from helmsman.capabilities.outcomes.agent_selection import TABLE, preferred_agen
 from helmsman.capabilities.outcomes.checks import find_check
 from helmsman.capabilities.outcomes.claims import Reviewed, merge_findings
 from helmsman.capabilities.outcomes.failures import not_checked
-from helmsman.capabilities.outcomes.reports import Preference, ReportedPlan, RootCause, SecondLooks, quoted, read_report
+from helmsman.capabilities.outcomes.reports import (
+    Preference,
+    ReportedPlan,
+    RootCause,
+    SecondLooks,
+    as_markdown,
+    promise,
+    quoted,
+    read_report,
+)
 from helmsman.capabilities.reviews import ask_for_review, read_answer
 from helmsman.errors import HelmsmanError, InvalidSetting
 from helmsman.settings import ConfigFile
@@ -68,6 +77,18 @@ def test_nothing_that_is_quoted_ends_its_quotation() -> None:
     shown = quoted("a\n````\nb", "diff")
     assert "\n`````diff\n" in shown
     assert shown.endswith("\n`````")
+
+
+def test_a_report_says_what_verified_means_for_its_kind_and_which_files_were_not_compared() -> None:
+    assert promise("debug").startswith("Verified means: the check's own files, as they were before, pass")
+    assert promise("test").startswith("Verified means: the new tests pass each time and fail on wrong code")
+    empty: dict[str, object] = {"added": {}, "removed": {}, "changed": {}}
+    report = {"kind": "refactor", "verified": True, "says": "", "evidence": [], "candidates": [], "agent": None}
+    spent = {"seconds": 1, "tokens": 0, "costUsd": None}
+    same = as_markdown({**report, **spent, "interfaces": {"same": True, **empty, "unknown": []}})
+    assert "The public interface is the same." in same
+    other = as_markdown({**report, **spent, "interfaces": {"same": True, **empty, "unknown": ["calc.js"]}})
+    assert "Not compared, as only Python can be read: `calc.js`." in other
 
 
 # --- reviews ---------------------------------------------------------------------------------------------------------

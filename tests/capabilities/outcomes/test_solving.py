@@ -175,9 +175,9 @@ async def test_a_failing_test_of_node_is_known_by_its_name(
 @pytest.mark.parametrize(
     ("request_", "files", "seen"),
     [
-        ("test_add fails", {**BUGGY, "calc.py": FIXED}, "It did not fail"),
+        ("test_add fails", {**BUGGY, "calc.py": FIXED}, "The check did not fail in 2 runs"),
         ("test_add fails", {**BUGGY, "test_calc.py": "import numpy_is_not_here\n"}, "a dependency is missing"),
-        ("ZeroDivisionError in double", BUGGY, "not with what was named"),
+        ("ZeroDivisionError in double", BUGGY, "but not as described"),
     ],
 )
 async def test_a_bug_that_is_not_reproduced_costs_no_turn(
@@ -229,7 +229,7 @@ async def test_a_refactoring_keeps_to_its_scope_and_its_interface_is_reported(
     red = repository(tmp_path / "red", BUGGY)
     write(red, {"calc.py": FIXED})
     task, report = await done(helm, wanted("refactor", red, "make it simpler"), Answers())
-    assert "Nothing was begun. Before the change:" in report["says"]
+    assert "No turn was started. Before the change:" in report["says"]
     assert "uncommitted changes were left out" in report["says"]
     assert "    AssertionError: -1 != 5" in (task.result or "").splitlines()
 

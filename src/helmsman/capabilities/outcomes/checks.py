@@ -383,8 +383,8 @@ def check_of(root: Path, place: Path, given: str | None, env: Mapping[str, str] 
         if folder == root:
             break
     raise InvalidInput(
-        f"How the repository around {place} checks itself is not plain from its files. Name the command that does (check, "
-        "on the shell --check), for example `make test`.",
+        f"No command that runs tests was found in the files of {place}. Name one (check, on the shell --check), for example "
+        "`make test`.",
         parameter="check",
     )
 

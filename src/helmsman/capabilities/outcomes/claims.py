@@ -127,7 +127,7 @@ def _exists(place: CitedLines, directory: Path) -> Evidence:
         return Evidence(ok=False, what=f"There is no file {path}.", file=path)
     lines = place.lines
     if lines is None:
-        return Evidence(ok=True, what=f"{path} is there.", file=path)
+        return Evidence(ok=True, what=f"{path} exists.", file=path)
     with here.open("rb") as content:
         # Split at line feeds only: these are the lines that git and editors count.
         text = content.read(_READ_BYTES).decode("utf-8", "replace").split("\n")
@@ -136,9 +136,15 @@ def _exists(place: CitedLines, directory: Path) -> Evidence:
     if not 1 <= start <= end <= count:
         told = f"{path} has {count} lines, so not the lines {start} to {end}."
         return Evidence(ok=False, what=told, file=path, start_line=start, end_line=end)
+    lines_shown = f"{start}" if start == end else f"{start}-{end}"
     shown = "\n".join(text[start - 1 : min(end, start + 4)])
     return Evidence(
-        ok=True, what=f"{path} has the lines {start} to {end}.", file=path, start_line=start, end_line=end, detail=shown
+        ok=True,
+        what=f"The cited lines exist: {path}:{lines_shown}.",
+        file=path,
+        start_line=start,
+        end_line=end,
+        detail=shown,
     )
 
 
@@ -212,7 +218,7 @@ def planned_files_exist(files: Iterable[PlannedFile], directory: Path) -> Verdic
         if planned.new:
             what = f"{path} is there already, and so not new." if there else f"{path} is new."
             return Evidence(ok=not there, what=what, file=path)
-        what = f"{path} is there." if there else f"There is no file {path}, and the plan does not say that it is new."
+        what = f"{path} exists." if there else f"There is no file {path}, and the plan does not say that it is new."
         return Evidence(ok=there, what=what, file=path)
 
     return verdict(map(look, files))
@@ -257,7 +263,7 @@ def within_scope(changed: Collection[str], scope: Sequence[str]) -> Verdict:
     patterns = [_pattern(entry) for entry in scope]
     outside = [path for path in changed if patterns and not any(pattern.fullmatch(path) for pattern in patterns)]
     if not outside:
-        said = "Nothing outside of the scope was touched." if patterns else "There is no scope to keep to."
+        said = "Nothing outside of the scope was touched." if patterns else "No scope was given."
         return verdict([Evidence(ok=True, what=said)])
     return verdict(Evidence(ok=False, what=f"{path} is outside of the scope.", file=path) for path in sorted(outside))
 

@@ -115,14 +115,14 @@ class Comparison:
     def verdict(self) -> Verdict:
         """Evidence of the comparison; none if there was nothing to compare."""
         told = [
-            Evidence(ok=False, what=f"{one['call']} {one['before']} before the change, and {one['after']} after it.")
+            Evidence(ok=False, what=f"`{one['call']}` {one['before']} before the change, and {one['after']} after it.")
             for one in self.counterexamples[:_MOST_SHOWN]
         ]
         if self.functions and not told:
             what = f"For {sum(self.functions.values())} calls, functions return what they returned before"
-            told = [Evidence(ok=True, what=f"{what}: {_first([*self.functions])}.")]
+            told = [Evidence(ok=True, what=f"{what}: {_first([f'`{name}`' for name in self.functions])}.")]
         if self.not_compared:
-            reasons = [f"{name}, as {why}" for name, why in self.not_compared.items()]
+            reasons = [f"`{name}`, as {why}" for name, why in self.not_compared.items()]
             told.append(Evidence(ok=True, what=f"Not compared before and after: {_first(reasons, '; ')}."))
         return verdict(told) if told else Verdict()
 

@@ -392,9 +392,11 @@ class Experiment:
         tree = await _blocking(lambda: room.mixed(room.now, back))
         seen = await self._at(tree, command)
         missing = sorted(names - seen.failed_names)
-        what = "Tests that have to fail do so with this change too."
+        what = "Tests that Helmsman wrote to fail do so with this change too."
         if missing:
-            what = f"With this change tests pass that have to fail, so it decides what tests say: {named(missing)}."
+            what = (
+                f"With this change, tests pass that Helmsman wrote to fail; it decides their results: {named(missing)}."
+            )
         return verdict([Evidence(ok=not missing, what=what, detail=seen.tail)])
 
     async def remarks(self, reads: Sequence[str] | None) -> list[str]:

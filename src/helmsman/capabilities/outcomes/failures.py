@@ -201,7 +201,7 @@ def not_checked(exit_code: int | None, output: str) -> NotChecked | None:
         return None if found is None else NotChecked("no tests were run", found[0].strip())
     for why, pattern in _NOTHING:
         if (found := pattern.search(output)) is not None:
-            return NotChecked(why, found[0].strip()[:_MESSAGE_CHARS])
+            return NotChecked(why, found[0].removeprefix("E ").strip()[:_MESSAGE_CHARS])  # pytest marks errors so
     if exit_code in _NOT_FOUND_EXITS:
         return NotChecked("a program could not be run", f"exit code {exit_code}")
     if exit_code == _NO_TESTS_EXIT and not failed_tests(output):

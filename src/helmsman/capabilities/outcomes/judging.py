@@ -134,7 +134,7 @@ class Judging:
         self._who = who or work.wanted.judge
 
     async def judge(self, name: str, author: str, session_id: str, seen: Mapping[str, Any]) -> dict[str, Any]:
-        """Have the change of a session judged, as it was verified (`seen`), and return the judgement as data.
+        """Ask for a judgement of a session's change, as it was verified (`seen`), and return it as data.
 
         It has `state`, `says`, `agent`, `why`, `sessionId`, `findings` and `rejected`.
         """
@@ -260,7 +260,7 @@ def objections(findings: Sequence[Mapping[str, Any]]) -> list[Evidence]:
     return [
         Evidence(
             ok=False,
-            what=f"The judge objects ({QUESTIONS[one['question']]}) {one['file']}: {one['why']}",
+            what=f"The judge objects to {one['file']}: {one['why']} ({QUESTIONS[one['question']]})",
             file=one["file"],
             detail=one["quote"],
         )

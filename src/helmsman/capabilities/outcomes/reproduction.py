@@ -70,13 +70,14 @@ def reproduced(check: CheckResult, *, symptom: str = "", test: str | None = None
 
     nothing = check.not_checked
     if check.run.passed and nothing is None:
-        return is_("no", f"It did not fail: {check.in_words()}.")
+        runs = f" in {check.runs} runs" if check.runs > 1 else ""
+        return is_("no", f"The check did not fail{runs}: {check.in_words()}.")
     # A test that failed because something is missing shows nothing of the report.
     shown = [failure for failure in check.failures if not_checked(1, failure.message) is None]
     wanted = [test] if test is not None else list(_named_tests(symptom))
     hits = [failure.name for failure in shown if any(is_same_test(failure.name, name) for name in wanted)]
     if hits:
-        return is_("test", f"The test that was named failed: {', '.join(hits[:5])}.", *hits)
+        return is_("test", f"The named test failed before the change: {', '.join(hits[:5])}.", *hits)
     if test is not None:
         seen = ", ".join(failure.name for failure in check.failures[:5]) or "no test that is known by name"
         why = "" if nothing is None else f" ({nothing.why}: {nothing.line})"
@@ -86,20 +87,24 @@ def reproduced(check: CheckResult, *, symptom: str = "", test: str | None = None
     # If nothing was checked, a short message may be there by chance.
     if message is not None and (nothing is None or shown or len(_distinctive(message)) >= _ENOUGH_WORDS):
         tests = [failure.name for failure in shown if normalised(message) in normalised(failure.message)]
-        return is_("message", f"The message that was named is in what it said: {message}", *tests)
+        return is_("message", f"The named message was in the output before the change: {message}", *tests)
     if nothing is not None and not shown:
-        return is_("no", f"It failed for another reason: {nothing.why} ({nothing.line}). Nothing was reproduced.")
+        return is_(
+            "no", f"The check failed for another reason: {nothing.why} ({nothing.line}). Nothing was reproduced."
+        )
     if not symptom.strip():
         names = [failure.name for failure in shown]
-        return is_("any", f"It fails, and no failure was named: {check.in_words()}.", *names)
+        return is_("any", f"No failure was named, and the check failed before the change: {check.in_words()}.", *names)
     # With an exact test or error in the report, a mere resemblance is not enough.
     is_exact = bool(wanted) or any(_raised(symptom))
     related = [failure for failure in shown if not is_exact and _speaks_of(failure, symptom)]
     if related:
         names = [failure.name for failure in related]
-        return is_("words", f"What failed speaks of what was named: {', '.join(names[:5])}.", *names)
+        return is_(
+            "words", f"Tests that match the description failed before the change: {', '.join(names[:5])}.", *names
+        )
     seen = "; ".join([f"{one.name}: {one.message}" for one in shown[:3]] or check.errors[:3]) or check.in_words()
-    return is_("no", f"It fails, but not with what was named. Seen: {seen}. Name the failing test or its message.")
+    return is_("no", f"The check fails, but not as described. Seen: {seen}. Name the failing test or its message.")
 
 
 def fixed(before: Reproduction, after: CheckResult) -> Verdict:
@@ -112,8 +117,10 @@ def fixed(before: Reproduction, after: CheckResult) -> Verdict:
         Evidence(ok=ok, what=f"After the change: {after.in_words()}.", detail=after.tail),
     ]
     if others := fails_elsewhere(before, after):
-        what = "What was named is fixed, but these failed before the change too, and still do"
-        evidence.append(Evidence(ok=False, what=f"{what}: {', '.join(others[:10])}. Name a check without them."))
+        what = "The named failure is fixed, but these tests failed before the change too, and still do"
+        evidence.append(
+            Evidence(ok=False, what=f"{what}: {', '.join(others[:10])}. Name a check that leaves them out.")
+        )
     elif still:
         evidence.append(Evidence(ok=False, what=f"Still failing: {', '.join(still[:10])}."))
     if broken:

@@ -25,13 +25,13 @@ from helmsman.capabilities.outcomes.differential import Comparison, compare
 from helmsman.capabilities.outcomes.experiments import MORE_RUNS, RUNS, steadily, trial
 from helmsman.capabilities.outcomes.judging import Judging, objections
 from helmsman.capabilities.outcomes.reports import (
-    PROMISE,
     ReportUnreadable,
     RootCause,
     UnderTest,
     asked_for,
     candidates_table,
     for_agent,
+    promise,
     read_report,
 )
 from helmsman.capabilities.outcomes.reproduction import (
@@ -41,6 +41,7 @@ from helmsman.capabilities.outcomes.reproduction import (
     fixed,
     reproduced,
 )
+from helmsman.capabilities.outcomes.request import NEVER
 from helmsman.capabilities.outcomes.work import Candidate, TurnNotDone, makers_of
 from helmsman.errors import HelmsmanError
 from helmsman.git.tree_changes import diff_of_directory
@@ -93,15 +94,16 @@ async def apply_change(
 ) -> AppliedDiff:
     """Apply exactly the change that was checked, if requested and approved; then discard the other worktrees.
 
-    `seen` is the result of its verification. If the change edits the check, a person always decides.
+    `seen` is the result of its verification. If the change edits the check, or was to be judged and was not, a person
+    always decides.
     """
     wanted, is_verified = work.wanted.apply, bool(seen["verified"])
     if wanted == "never":
         return AppliedDiff("not_asked" if is_verified else "nothing")
     diff: DiffData = seen["diff"]
-    # A judge that was to be asked and gave no usable answer leaves the decision to a person.
-    judge_failed = (seen.get("judgement") or {}).get("state") == "failed"
-    if wanted == "ask" or not is_verified or seen.get("edited") or judge_failed:
+    # A judge that was to be asked and was left out, or gave no usable answer, leaves the decision to a person.
+    is_unjudged = (seen.get("judgement") or {}).get("state") in ("failed", "off") and work.wanted.judge != NEVER
+    if wanted == "ask" or not is_verified or seen.get("edited") or is_unjudged:
 
         async def ask() -> bool | str:
             work.report_progress("Waiting for your decision: apply the change?")
@@ -174,8 +176,8 @@ async def _question(work: Work, session_id: str, seen: Mapping[str, Any], table:
     if notes:
         notes = ["Look at these yourself; the check cannot tell:", *notes]
     cut = [] if len(change.text) <= _DIFF_CHARS else [f"Not all of it is shown here: see helmsman diff {session_id}"]
-    promise = [PROMISE] if is_verified else []
-    text = "\n".join([*first, *cut, change.stat.rstrip(), *evidence, *promise, *held, *notes, *table])
+    means = [promise(work.wanted.kind)] if is_verified else []
+    text = "\n".join([*first, *cut, change.stat.rstrip(), *evidence, *means, *held, *notes, *table])
     prompt = Prompt(
         text=text,
         options=(APPROVE, DENY),
@@ -294,7 +296,7 @@ class ChangeJob(ABC):
                 if against
                 else ""
             )
-            which = "the smallest" if not against else "no other passes more with fewer lines"
+            which = "the smallest" if not against else "no other passes as many with fewer lines"
             compared = (
                 f"Candidate {winner.number} {passed}changes {lines} lines, and its check took {seconds:.1f} s: {which}."
             )
@@ -338,11 +340,11 @@ class ChangeJob(ABC):
         return None
 
     async def _judge(self, judging: Judging, one: Candidate) -> None:
-        """Have a candidate judged. Objections go back to its author once; what remains makes it unverified."""
+        """Ask for a judgement of a candidate. Objections go back to its author once; then they make it unverified."""
         name, session_id = f"candidate {one.number}", one.session_id or ""
         judgement = await judging.judge(name, one.agent, session_id, one.seen)
         if judgement["state"] == "objects":
-            before = one.seen
+            before, first = one.seen, judgement
             self.work.report_progress(f"It goes back to {one.agent} ({name}): the judge objects.")
             feedback = for_agent([each.to_json() for each in objections(judgement["findings"])])
             try:
@@ -354,9 +356,10 @@ class ChangeJob(ABC):
             if one.verified and one.seen["diff"]["digest"] != before["diff"]["digest"]:
                 judgement = await judging.judge(f"{name} again", one.agent, session_id, one.seen)
             judgement = {**judgement, "sentBack": True}
+            if judgement["state"] == "clean":
+                corrected = "; ".join(each["why"] for each in first["findings"])
+                judgement["says"] += f" The author corrected the change once, because of an objection: {corrected}"
         against = objections(judgement["findings"]) if judgement["state"] == "objects" else []
-        if judgement["state"] == "clean":
-            against = [Evidence(ok=True, what=judgement["says"])]
         # An objection that remains makes the change unverified, and a person may still decide for it.
         one.seen = {
             **one.seen,
@@ -409,9 +412,12 @@ class ChangeJob(ABC):
         }
 
     async def _after(self, checks: Experiment, before: CheckResult) -> Looked:
-        # A flaky check may pass by chance, so it has to pass more often.
-        most = MORE_RUNS if before.is_flaky else RUNS
+        # A flaky check may pass by chance, so it has to pass more often, also if an earlier attempt showed it.
+        flaky = f"flaky {checks.directory}"
+        most = MORE_RUNS if before.is_flaky or self.work.known(flaky) else RUNS
         after = await steadily(partial(checks.after, self.command, before.reads), most)
+        if after.is_flaky:
+            await self.work.keep(flaky, True)
         edited = await checks.edited()
         # Without a changed file of the check, it would be the same run once more.
         now = await checks.now(self.command) if checks.held else None
@@ -463,10 +469,10 @@ class ChangeJob(ABC):
         shown = winner or max(made, key=lambda one: one.attempts)
         seen = shown.seen
         judged = None if before is None else self.judge(before)
-        says, evidence = _says(winner, shown, applied), shown.evidence
+        says, evidence = _says(work.wanted.kind, winner, shown, applied), shown.evidence
         begun = judged is None or judged.verified
         if judged is not None and not begun:
-            says = "Nothing was begun. " + " ".join(one.what for one in judged.against) + await self._not_committed()
+            says = "No turn was started. " + " ".join(one.what for one in judged.against) + await self._not_committed()
             evidence = judged.to_json()["evidence"]
             shown.session_id = None  # its worktree is gone
         report: dict[str, Any] = {
@@ -517,11 +523,12 @@ def _passes(matrix: Sequence[Mapping[str, Any]], candidate: Candidate) -> int:
     return sum(one["passed"] for one in matrix if one["on"] == candidate.number)
 
 
-def _says(winner: Candidate | None, shown: Candidate, applied: AppliedDiff) -> str:
+def _says(kind: str, winner: Candidate | None, shown: Candidate, applied: AppliedDiff) -> str:
     judgement = shown.seen.get("judgement") or {}
+    attempts = f"{shown.attempts} attempt{'s' * (shown.attempts != 1)}"
     if winner is not None:
         judged = f" {judgement['says']}" if judgement else ""
-        return f"Verified: {winner.agent} did it in {winner.attempts} attempt(s).{judged} {PROMISE}"
+        return f"Verified: {winner.agent} did it in {attempts}.{judged} {promise(kind)}"
     if shown.seen.get("decide"):
         decided = {
             "applied": "A person decided to apply it.",
@@ -534,7 +541,7 @@ def _says(winner: Candidate | None, shown: Candidate, applied: AppliedDiff) -> s
         return f"{said} {decided.get(applied.outcome, 'No decision was requested.')}"
     if shown.seen:
         last = f" {shown.error}" if shown.error else ""
-        return f"Not verified after {shown.attempts} attempt(s): {shown.against}{last}"
+        return f"Not verified after {attempts}: {shown.against}{last}"
     return f"Not done: {shown.error}"
 
 

@@ -16,6 +16,7 @@ from helmsman.capabilities.outcomes.checks import find_the_check, runner_for
 from helmsman.capabilities.outcomes.claims import Evidence, PlannedFile, inside, require_repository, verdict
 from helmsman.capabilities.outcomes.experiments import trial
 from helmsman.capabilities.outcomes.judging import Judging, objections
+from helmsman.capabilities.outcomes.request import NEVER
 from helmsman.capabilities.outcomes.solving import AppliedDiff, apply_change, diff_data, tests_still_fail
 from helmsman.capabilities.outcomes.work import SENT_BACK, Candidate
 from helmsman.errors import HelmsmanError
@@ -86,7 +87,7 @@ async def loop(work: Work) -> Found:
     return await work.found(
         shown,
         verified=all(step["status"] == "done" for step in steps),
-        says=carried.says(steps, "The loop is through"),
+        says=carried.says(steps, "The loop is complete"),
         evidence=[one for step in steps for one in step["evidence"]],
         change=carried.text,
         summary=wanted.request,
@@ -136,6 +137,8 @@ class StepRunner:
         self._agent = agent
         self._steps = steps
         self._introduction = introduction
+        self._unjudged: dict[str, Any] | None = None
+        """Judgement of a step that has a judge, if the judge was left out."""
 
     async def run(self) -> CarriedOut:
         work, carried = self._work, CarriedOut()
@@ -168,7 +171,7 @@ class StepRunner:
         carried.text, carried.diff = change.text or None, diff_data(change)
         if all(step["status"] == "done" for step in self._steps):
             evidence = [one for step in self._steps for one in step["evidence"]]
-            seen = {"verified": True, "diff": carried.diff, "evidence": evidence}
+            seen = {"verified": True, "diff": carried.diff, "evidence": evidence, "judgement": self._unjudged}
             carried.applied = await apply_change(work, carried.session_id, seen)
         return carried
 
@@ -207,6 +210,9 @@ class StepRunner:
         assert made.turn is not None
         step["attempts"], step["taskId"], step["evidence"] = made.attempts, made.turn.task.id, made.evidence
         step["status"] = "done" if made.verified else "failed"
+        judgement = made.seen.get("judgement")
+        if judgement is not None and judgement["state"] == "off":
+            self._unjudged = judgement
         if made.error is not None:
             raise HelmsmanError(made.error)
         return made.verified
@@ -245,10 +251,11 @@ class StepRunner:
             Evidence(ok=False, what=f"The check was edited, and the plan does not say so: {file.in_words}.", file=path)
             for path, file in edited.items()
         ]
-        if step.get("judge") is not None and verdict(told).verified:
+        judged: dict[str, Any] | None = None
+        if step.get("judge") not in (None, NEVER) and verdict(told).verified:
             seen = {"diff": change, "after": {"output": output}}
             judging = Judging(self._work, step["judge"])
             judged = await judging.judge(f"step {number}.{made.attempts}", self._agent, turn.session.id, seen)
             objected = objections(judged["findings"]) if judged["state"] == "objects" else []
             told += objected or [Evidence(ok=judged["state"] != "failed", what=judged["says"])]
-        return verdict(told).to_json()
+        return {**verdict(told).to_json(), "judgement": judged}

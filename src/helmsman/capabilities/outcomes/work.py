@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _LOOK_SECONDS: Final = 1.0
+_TURNS: Final = "turns"
 _SHOWN_OF_STEP: Final = ("title", "status", "attempts", "check")
 
 
@@ -168,7 +169,7 @@ class Work:
         self._known = known
         self._limit = limit
         self._at: defaultdict[str, anyio.Lock] = defaultdict(anyio.Lock)
-        self._turns: list[str] = []
+        self._turns: list[str] = [*known.get(_TURNS, ())]
         self.side_by_side_count = 1
         """Number of turns that share the remaining budget."""
         self.steps: Sequence[Mapping[str, Any]] = ()
@@ -300,7 +301,9 @@ class Work:
 
     async def _to_its_end(self, session: Session, task_id: str) -> DoneTurn:
         self._note_session(session)
-        self._turns.append(task_id)
+        if task_id not in self._turns:  # stored, because the next hub does not begin those of finished steps again
+            self._turns.append(task_id)
+            await self.keep(_TURNS, self._turns)
         while True:
             await session.wait(until="end")
             task = await self.tasks.get(task_id)
@@ -357,7 +360,7 @@ class Work:
         verify: Verify,
         feedback: Callable[[Sequence[Any]], str] = for_agent,
     ) -> list[Candidate]:
-        """Have a candidate made for each order of agents. `begin` takes a step, an agent and its policy at a limit."""
+        """Make a candidate for each order of agents. `begin` takes a step, an agent and its policy at a limit."""
         made: list[Candidate] = []
 
         async def make(number: int, order: Sequence[Chosen]) -> None:
@@ -507,7 +510,7 @@ class Work:
         if self.wanted.budget_usd is None:
             return None
         cost = (await self.spent())[1] or 0.0
-        mean = cost / max(1, len(set(self._turns)))
+        mean = cost / max(1, len(self._turns))
         left = self.wanted.budget_usd - cost
         if left > mean:
             return None
@@ -516,7 +519,7 @@ class Work:
     async def spent(self) -> tuple[Usage, float | None]:
         """Return usage and cost of all turns; the cost is None if no price is known."""
         used, costs = Usage(), list[float]()
-        for task_id in dict.fromkeys(self._turns):
+        for task_id in [*self._turns]:
             results = await self.tasks.results(await self.tasks.find(task_id))
             used += results.task.usage or Usage()
             if results.cost_usd is not None:

@@ -5,16 +5,16 @@ import { agents } from "../agents.js";
 import { get, post, sessionPlace } from "../api.js";
 import { confirmed } from "../confirm.js";
 import { actionButton, h, redraw, toast } from "../dom.js";
-import { shortPath, statusPill, taskStatus, timeAgo } from "../format.js";
+import { duration, money, shortPath, statusPill, taskStatus, timeAgo, tokens } from "../format.js";
 import { live } from "../live.js";
 import { coalesced } from "../timing.js";
 import { setPlace } from "../title.js";
 import { diffLines, fileHeading, stat } from "./diff.js";
 
 const APPLIED = {
-  applied: "It is in your tree, not staged.",
-  not_asked: "It was not applied: nobody asked for that.",
-  refused: "It was not applied: nobody said yes.",
+  applied: "It is in the main tree, unstaged.",
+  not_asked: "Not applied: that was not requested. The change is in its worktree.",
+  refused: "Not applied: it was not approved. The change is in its worktree.",
   failed: "It could not be applied.",
 };
 
@@ -61,6 +61,7 @@ function parts({ task, sessions, report, files }, refresh) {
     report?.judgement ? judgement(report.judgement) : null,
     report?.mutants ? mutants(report.mutants) : null,
     report?.comparison ? comparison(report.comparison) : null,
+    report?.interfaces ? interfaces(report.interfaces) : null,
     report?.before || report?.after ? checks(report) : null,
     report?.evidence?.length ? h("section", {}, h("h2", {}, "Evidence"), h("ul", { class: "evidence" }, report.evidence.map(evidence))) : null,
     report?.checkChanges?.length ? section("Changes to the check, left out when it ran", report.checkChanges.map((one) => one.what)) : null,
@@ -99,8 +100,21 @@ function verdict(report) {
     { class: `verdict ${tone}` },
     h("h2", {}, mark),
     h("p", {}, report.says),
-    h("p", { class: "quiet" }, [applied, report.applyError, report.agent ? `${report.agent}: ${report.why}` : null].filter(Boolean).join(" ")),
+    h("p", { class: "quiet" }, [applied, report.applyError].filter(Boolean).join(" ")),
+    h("p", { class: "quiet" }, spent(report)),
   );
+}
+
+/** Who did it and why, how long it took, and what it used. */
+function spent({ agent, why, seconds, tokens: used, costUsd }) {
+  return [
+    agent ? `${agent} (${why})` : null,
+    seconds === undefined ? null : duration(seconds),
+    used ? `${tokens(used)} tokens` : null,
+    typeof costUsd === "number" ? money(costUsd) : null,
+  ]
+    .filter(Boolean)
+    .join(", ");
 }
 
 /** The remarks of another agent on the change, with the lines that it quotes. */
@@ -229,6 +243,15 @@ function comparison({ counterexamples, functions, notCompared }) {
     ...Object.entries(notCompared).map(([name, why]) => h("li", { class: "quiet" }, h("code", { class: "mono" }, name), `: not compared, as ${why}.`)),
   ];
   return lines.length ? h("section", { dataset: { comparison: "" } }, h("h2", {}, "Functions before and after"), h("ul", { class: "evidence" }, lines)) : null;
+}
+
+/** Names of the public interface that a refactoring added, removed or changed. */
+function interfaces(one) {
+  const named = (word) => Object.keys(one[word]).map((name) => h("li", {}, `${word}: `, h("code", { class: "mono" }, name)));
+  const lines = ["added", "removed", "changed"].flatMap(named);
+  const others = one.unknown.length ? ` Not compared, as only Python can be read: ${one.unknown.join(", ")}.` : "";
+  const same = others ? `No change was found.${others}` : "It is the same.";
+  return h("section", { dataset: { interfaces: "" } }, h("h2", {}, "Public interface"), lines.length ? h("ul", { class: "evidence" }, lines) : h("p", {}, same));
 }
 
 /** How many mutants of the code the new tests noticed, and which one made each test fail. */
