@@ -267,7 +267,7 @@ async def found(page: Page, _stage: Stage) -> None:
 
 async def begun(page: Page, _stage: Stage) -> None:
     await page.until("document.querySelectorAll('.home .question').length === 2")
-    await page.press("n")
+    await page.click("#new")
     await page.until("document.activeElement.name === 'prompt'")
     await page.write("Draw the depth contours in the colours of the old charts")
     await page.until_text(".configured", "it asks")
