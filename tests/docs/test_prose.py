@@ -28,7 +28,7 @@ GUIDE_WORDS: Final = 620
 BACKGROUND_WORDS: Final = 1200
 LARGER: Final = dict.fromkeys(
     (
-        "codex-behaviour", "faq", "fleet", "how-it-works", "mcp", "outcomes", "permissions",
+        "codex-behaviour", "faq", "how-it-works", "mcp", "outcomes", "permissions",
         "security", "troubleshooting", "CHANGELOG",
     ),
     BACKGROUND_WORDS,
