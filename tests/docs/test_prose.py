@@ -28,8 +28,8 @@ GUIDE_WORDS: Final = 620
 BACKGROUND_WORDS: Final = 1200
 LARGER: Final = dict.fromkeys(
     (
-        "codex-behaviour", "faq", "how-it-works", "mcp", "outcomes", "permissions",
-        "security", "troubleshooting", "CHANGELOG",
+        "codex-behaviour", "faq", "how-it-works", "mcp", "permissions", "security",
+        "troubleshooting", "CHANGELOG",
     ),
     BACKGROUND_WORDS,
 ) | {"architecture": 1500}  # fmt: skip
