@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -315,7 +314,13 @@ async def test_a_question_that_is_too_long_for_a_form_is_opened_in_the_dashboard
             codex = Caller(client)
             options = {"sandbox": "read-only", "approvalPolicy": "on-request", "workingDirectory": str(git_repo)}
             session_id = (await codex("codex_start", prompt="write", **options))["sessionId"]
-            tasks.start_soon(partial(codex, "codex_wait", sessionId=session_id, timeoutSec=1))
+            waited = anyio.Event()
+
+            async def wait() -> None:
+                await codex("codex_wait", sessionId=session_id, timeoutSec=1)
+                waited.set()
+
+            tasks.start_soon(wait)
             session = await helm.session(session_id)
             with anyio.fail_after(30):
                 await session.wait()
@@ -324,6 +329,8 @@ async def test_a_question_that_is_too_long_for_a_form_is_opened_in_the_dashboard
             (question,) = session.questions
             (page,) = pages
             assert page.url == f"http://127.0.0.1:1234/#/s/{session_id}/question/{quote(question.id, safe='')}"
+            with anyio.fail_after(30):
+                await waited.wait()  # only then does the server know that the page was opened
             waiting = await codex("codex_wait", sessionId=session_id, timeoutSec=1)
             assert waiting["status"] == "awaiting_approval", "opening a page approves nothing"
             await helm.respond(session_id, question.id, ["approve"])

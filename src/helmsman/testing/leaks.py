@@ -108,7 +108,7 @@ def _children_from_proc() -> Iterator[LeftProcess]:
 
 def children_from_ps() -> Iterator[LeftProcess]:
     """Yield direct children, from `ps`."""
-    listing = ["ps", "-axo", "pid=,ppid=,state=,command="]
+    listing = ["ps", "-axwwo", "pid=,ppid=,state=,command="]  # `ww`: not cut at 80 columns
     shown = subprocess.run(
         listing, capture_output=True, encoding="utf-8", errors="replace", timeout=_PS_SECONDS, check=False
     )
