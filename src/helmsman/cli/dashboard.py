@@ -290,7 +290,8 @@ def command(
                 if options.tailnet == _ANY_TAILNET:
                     options = replace(options, tailnet=Tailnet.found().name)
                 # Listening here, before the old one's port could go to another program.
-                listener = opened.enter_context(listener_of(options, may_move=port is None))
+                was_ours = known is not None and known.options.port == options.port
+                listener = opened.enter_context(listener_of(options, may_move=port is None, was_ours=was_ours))
                 known = start(settings, options, listener)
             if known is not None and known.options.tailnet is not None:
                 _wait_for_tailnet(known.options.tailnet, settings.state_dir)

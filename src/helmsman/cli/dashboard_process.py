@@ -42,6 +42,7 @@ USUAL_PORT: Final = 8645  # fixed if free, so that bookmarks and installed pages
 _FILE: Final = "dashboard.json"
 _START_SECONDS: Final = 120.0
 _END_SECONDS: Final = 15.0
+_PORT_SECONDS: Final = 5.0
 _LOOK_AGAIN: Final = 0.02
 
 
@@ -113,16 +114,22 @@ def changing(state_dir: Path) -> Iterator[None]:
         yield
 
 
-def listener_of(options: DashboardOptions, *, may_move: bool) -> socket.socket:
-    """Return a socket that listens there; at any free port if that one is taken and the dashboard may move."""
+def listener_of(options: DashboardOptions, *, may_move: bool, was_ours: bool = False) -> socket.socket:
+    """Return a socket that listens there; at any free port if that one is taken and the dashboard may move.
+
+    A port that `was_ours` is waited for: the hub holds it for a moment after the dashboard's process was killed.
+    """
     http = options.http()
-    try:
-        return listen(http)
-    except InvalidSetting:
-        if not may_move:
-            raise
-    # The usual port is taken by another program, or another user's dashboard.
-    return listen(replace(http, port=0))
+    until = time.monotonic() + (_PORT_SECONDS if was_ours else 0)
+    while True:
+        try:
+            return listen(http)
+        except InvalidSetting:
+            if time.monotonic() > until:
+                if not may_move:
+                    raise
+                return listen(replace(http, port=0))
+        time.sleep(_LOOK_AGAIN)
 
 
 def start(settings: Settings, options: DashboardOptions, listener: socket.socket) -> StoredDashboard | None:
