@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _HERE = Path(__file__).parent
 CACHE = _HERE.parents[1] / ".cache" / "sdists"
 _SECONDS = 30
+_FETCH_SECONDS = 90
+"""pip builds the metadata of an sdist in an environment of its own, which takes a while on a busy machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +46,11 @@ class Source:
         if not folder.is_dir():
             CACHE.mkdir(parents=True, exist_ok=True)
             options = ("--quiet", "--no-deps", "--no-binary", ":all:", "--dest", str(CACHE))
-            done = subprocess.run(
-                [sys.executable, "-m", "pip", "download", *options, self.requirement], capture_output=True, check=False
-            )
+            command = [sys.executable, "-m", "pip", "download", *options, self.requirement]
+            try:
+                done = subprocess.run(command, capture_output=True, check=False, timeout=_FETCH_SECONDS)
+            except subprocess.TimeoutExpired:
+                raise NothingToMeasure(f"{self.requirement} was not fetched in {_FETCH_SECONDS} s.") from None
             found = sorted(CACHE.glob(f"{folder.name}.tar.gz"))
             if not found:
                 raise NothingToMeasure(f"{self.requirement} cannot be fetched: {done.stderr.decode()[-300:]}")

@@ -31,12 +31,16 @@ def made(task: Task, folder: Path) -> Path:
         pytest.skip(str(problem))
 
 
+@pytest.mark.timeout(400)  # the first test that reads the packages fetches them
 def test_there_are_enough_tasks_and_each_kind_of_agent_plays_some() -> None:
     tasks = all_tasks()
     assert len(tasks) >= 60
     assert {one.language for one in tasks} == {"Python", "JavaScript"}
     some = tasks[::6]  # each pair costs a Python or a node that computes what is right
-    pairs = cast(some, 2)
+    try:
+        pairs = cast(some, 2)
+    except NothingToMeasure as problem:
+        pytest.skip(str(problem))
     assert {player.name for _, player in pairs} == PLAYERS.keys()
     assert len([one for _, one in pairs if one.job == "debug"]) == 3 * len(some)
 
