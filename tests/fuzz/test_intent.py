@@ -8,17 +8,15 @@ from typing import get_args
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helmsman.router import vocabulary, words
+from helmsman.router import words
 from helmsman.router.intent import Hints, Mode, parse
-from helmsman.router.vocabulary import RouterVerb
+from helmsman.router.vocabulary import RouterVerb, v
 from tests.fuzz.effort import fuzzed
 from tests.router.shelf import labelled_requests
 
 LABELLED = sorted({entry.request for entry in labelled_requests()})
 IDS = ["T-local-3f9a1c0b7d2e", "T-cloud-c51d07e9ab34"]
-WORDS = st.sampled_from(
-    sorted(vocabulary.KNOWN | {*IDS, "2", "fix-login-test", "5 minutes", ",", "\n", ":", "—", "```"})
-)
+WORDS = st.sampled_from(sorted(v.known | {*IDS, "2", "fix-login-test", "5 minutes", ",", "\n", ":", "—", "```"}))
 
 
 @st.composite

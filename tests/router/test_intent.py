@@ -10,18 +10,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from helmsman.errors import InvalidInput
-from helmsman.router import vocabulary
 from helmsman.router.intent import Hints, Reference, parse
-from helmsman.router.vocabulary import RouterVerb
+from helmsman.router.vocabulary import SLIPS, RouterVerb, v
 from tests.router.shelf import labelled_requests
 
 ID = "T-local-3f9a1c0b7d2e"
 OTHER_ID = "T-cloud-c51d07e9ab34"
 TWENTY_MEGABYTES = 20 * 1024 * 1024
 
-command_words = st.sampled_from(
-    sorted(vocabulary.KNOWN | {ID, OTHER_ID, "2", "fix-login-test", "\n", ",", "```", ">", ":"})
-)
+command_words = st.sampled_from(sorted(v.known | {ID, OTHER_ID, "2", "fix-login-test", "\n", ",", "```", ">", ":"}))
 anything = st.one_of(st.text(max_size=60), st.lists(command_words, max_size=12).map(" ".join))
 
 
@@ -155,7 +152,7 @@ def test_the_trace_says_why_in_sentences() -> None:
     "word", ["about", "cancer", "candle", "step", "shop", "stoop", "post", "skill", "cancels", "stops"]
 )
 def test_a_word_that_means_something_else_is_not_mended_into_a_cancel(word: str) -> None:
-    assert vocabulary.SLIPS.get(word) not in vocabulary.CANCEL_VERBS
+    assert SLIPS.get(word) not in v.cancel_verbs
     assert parse(f"{word} it").action != "cancel"
 
 
@@ -178,7 +175,7 @@ def test_no_text_raises_and_every_text_is_read_alike_twice(request: str) -> None
     assert parse(request) == parse(request)
 
 
-@given(st.sampled_from(sorted(vocabulary.WORK_VERBS)), anything)
+@given(st.sampled_from(sorted(v.work_verbs)), anything)
 def test_a_prompt_that_begins_with_a_work_verb_is_never_a_cancel(verb: str, rest: str) -> None:
     assert parse(f"{verb} {rest}").action != "cancel"
 
@@ -186,7 +183,7 @@ def test_a_prompt_that_begins_with_a_work_verb_is_never_a_cancel(verb: str, rest
 @given(st.text(st.characters(categories=["Ll"], max_codepoint=0x7F), min_size=4, max_size=10), st.integers(0, 3))
 @example("gone", 0)
 def test_a_word_left_over_makes_a_cancel_a_job_or_a_question_back(word: str, place: int) -> None:
-    if word in vocabulary.KNOWN or word in vocabulary.SLIPS:
+    if word in v.known or word in SLIPS:
         return
     said = ["stop", "the", "task", "now"]
     said.insert(place + 1, word)

@@ -18,30 +18,20 @@ imperative, its object, and no other word. A question about tasks never starts w
 from __future__ import annotations
 
 import re
+import unicodedata
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Literal, cast
 
 from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput
-from helmsman.router import vocabulary as v
-from helmsman.router.talk import (
-    TALK_VERBS,
-    command_abroad,
-    is_exact_approval,
-    is_mere_word,
-    is_odd,
-    is_talk,
-    is_yes_or_no,
-    reason_of_refusal,
-)
-from helmsman.router.vocabulary import RouterVerb
+from helmsman.router.vocabulary import ABROAD, COMMANDS, FORMS, HELP, PLACES, RouterVerb, is_only, v
 from helmsman.router.words import (
     DURATION,
     ID,
     LONGEST_COMMAND,
     NUMBER,
-    REFERENCES,
+    SESSION_ID_FORM,
     SLUG,
     is_session_id,
     is_task_id,
@@ -265,47 +255,6 @@ def where_to_run(request: str) -> Mode | None:
 # --- the table of commands -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
-    """Form of a command: first words, words that may follow, and sets that must each occur."""
-
-    leads: AbstractSet[str]
-    rest: AbstractSet[str]
-    needs: tuple[AbstractSet[str], ...] = ()
-
-    def fits(self, said: list[str]) -> bool:
-        needed = all(any(word in need for word in said) for need in self.needs)
-        return bool(said) and said[0] in self.leads and _only(said[1:], self.rest) and needed
-
-
-def _only(said: list[str], allowed: AbstractSet[str]) -> bool:
-    return all(word in allowed or word in REFERENCES for word in said) and said.count(SLUG) <= 1
-
-
-_NAMED: Final = REFERENCES | v.PRONOUNS | v.TASK_NOUNS | v.LAST | v.RUNNING
-_APPROVAL: Final = Form(v.APPROVE_VERBS, v.ANSWER_REST)
-_WIDE_APPROVAL: Final = Form(v.APPROVE_VERBS | {"always"}, v.WIDE_REST, (v.WIDE, v.APPROVE_VERBS))
-_DENIAL: Final = Form(v.DENY_VERBS, v.ANSWER_REST)
-_ANSWER: Final = Form(v.ANSWER_VERBS | {"the", "my", "in"}, v.ANSWER_REST | v.ANSWER_VERBS, (v.ANSWER_VERBS,))
-_FOLLOW_UP: Final = Form(v.FOLLOW_VERBS, v.FOLLOW_REST, (_NAMED,))
-
-_COMMANDS: Final[tuple[tuple[RouterVerb, Form, str], ...]] = (
-    # "Apply the changes" is ambiguous, so the task has to be named.
-    ("apply", Form({"apply"}, v.APPLY_REST, ({ID, SLUG},)), "The whole request asks to apply what a task has changed."),
-    ("check", Form(v.CHOOSE_VERBS, v.CHOOSE_REST, ({NUMBER},)), "The request asks for another of the tasks."),
-    ("check", Form(v.NUMBERED | {NUMBER}, v.NUMBERED, ({NUMBER},)), "The request is a number of the choices."),
-    ("environments", Form(v.ENVIRONMENTS_REST, v.ENVIRONMENTS_REST, (v.ENVIRONMENTS, {"cloud", "codex"})),
-     "The whole request asks which cloud environments there are."),
-    ("setup", Form({"setup", "github"}, frozenset()), "The whole request is about setting up GitHub or the cloud."),
-    ("setup", Form(v.SETUP_LEADS, v.SETUP_REST, (v.SETUP_THINGS, {"github", "cloud"})),
-     "The whole request is about setting up GitHub or the cloud."),
-    ("cancel", Form(v.CANCEL_ALONE, v.CANCEL_REST), "The whole request is an order to cancel."),
-    ("cancel", Form(v.CANCEL_VERBS, v.CANCEL_REST, (_NAMED,)), "The whole request is an order to cancel."),
-    ("cancel", Form({ID, *v.TASK_NOUNS}, v.TASK_NOUNS | v.CANCEL_ALONE, ({ID}, v.CANCEL_ALONE)),
-     "The whole request is an order to cancel."),
-)  # fmt: skip
-
-
 def _read_words(request: str, called: Sequence[str]) -> Intent:
     if (marked := _marked(request)) is not None:
         return marked
@@ -344,9 +293,9 @@ def _read_words(request: str, called: Sequence[str]) -> Intent:
 def _command(words: Words, request: str, called: Sequence[str]) -> Intent | None:
     """Return the command of the table that a request is. An order about which there is a doubt becomes a look."""
     said = words.words
-    if v.PLEASANTRIES.issuperset(said) and (words.pleasant or not v.CLOSERS.isdisjoint(said)):
+    if v.pleasantries.issuperset(said) and (words.pleasant or not v.closers.isdisjoint(said)):
         return Intent(action="none", may_answer=is_yes_or_no(request), trace=("The request is courtesy alone.",))
-    if " ".join(said) in v.HELP:
+    if " ".join(said) in HELP:
         return Intent(action="none", trace=("The request asks what one can say.",))
     if (answer := _plain_answer(said)) is not None:
         found = _answer(words, answer, f"The whole request is to {answer.kind} what a task asks.")
@@ -354,11 +303,11 @@ def _command(words: Words, request: str, called: Sequence[str]) -> Intent | None
         is_approval = answer.kind == "approve" and not answer.wide
         is_doubtful = words.unsure if not is_approval else words.said_no or not is_exact_approval(request, called)
     else:
-        action, why = next(((action, why) for action, form, why in _COMMANDS if form.fits(said)), (None, ""))
-        if action is None or (action == "cancel" and said[1:2] and said[1] in v.AIMS):
+        action, why = next(((action, why) for action, form, why in COMMANDS if form.fits(said)), (None, ""))
+        if action is None or (action == "cancel" and said[1:2] and said[1] in v.aims):
             return None
-        picks = action == "check" and not (words.asks and said[0] not in v.CHOOSE_VERBS)  # "2?" asks for its state
-        found = replace(_of_task(action, words, why), picks=picks, again=picks and said[0] in v.CHOOSE_VERBS)
+        picks = action == "check" and not (words.asks and said[0] not in v.choose_verbs)  # "2?" asks for its state
+        found = replace(_of_task(action, words, why), picks=picks, again=picks and said[0] in v.choose_verbs)
         is_doubtful = words.unsure or is_odd(request)
     if is_doubtful and found.action in ("respond", "apply", "cancel"):
         look = _of_task("check", words, f"The request wonders about {found.action}, so nothing is done but a look.")
@@ -368,18 +317,18 @@ def _command(words: Words, request: str, called: Sequence[str]) -> Intent | None
 
 def _plain_answer(said: list[str]) -> PlainAnswer | None:
     said = _of_me(said)
-    if _WIDE_APPROVAL.fits(said):
+    if FORMS["wide_approval"].fits(said):
         return PlainAnswer("approve", wide=True)
     rest = said[1:]
     # "Allow it", but not "allow edits" or "allow only one run", which describe a program.
     of_a_question = (
-        said[0] in v.JUDGING_VERBS
-        or any(word in v.DEFINITE or word in REFERENCES for word in rest)
-        or v.PRONOUNS.issuperset(rest)
+        said[0] in v.judging_verbs
+        or any(word in v.definite or word in v.references for word in rest)
+        or v.pronouns.issuperset(rest)
     )
-    if of_a_question and _APPROVAL.fits(said):
+    if of_a_question and FORMS["approval"].fits(said):
         return PlainAnswer("approve")
-    return PlainAnswer("deny") if of_a_question and _DENIAL.fits(said) else None
+    return PlainAnswer("deny") if of_a_question and FORMS["denial"].fits(said) else None
 
 
 def _with_material(words: Words, request: str, called: Sequence[str]) -> Intent:
@@ -390,7 +339,7 @@ def _with_material(words: Words, request: str, called: Sequence[str]) -> Intent:
     """
     said = _read_words(own_words(request), called)
     begin = words.words[:2]
-    is_work = bool(begin) and begin[0] in v.WORK_VERBS and not (begin[0] in TALK_VERBS and begin[1:] == ["it"])
+    is_work = bool(begin) and begin[0] in v.work_verbs and not (begin[0] in v.talk_verbs and begin[1:] == ["it"])
     if said.action in ("respond", "apply", "cancel") or (
         not is_work and said.action != "run" and (said.may_answer or (begin and said.action == "choose"))
     ):
@@ -406,7 +355,7 @@ def _with_text(request: str, called: Sequence[str]) -> Intent | None:
     parts = split_at_colon(request)
     if parts is None and (head := request[:LONGEST_COMMAND].partition(" because "))[2].strip():
         parts = (head[0], head[2].strip())
-        if not v.DENY_VERBS.intersection(head[0].lower().split()[:1]):
+        if not v.deny_verbs.intersection(head[0].lower().split()[:1]):
             return None
     words = None if parts is None else read(parts[0], called)
     if parts is None or words is None or not words.words or words.said_no or words.material:
@@ -418,14 +367,14 @@ def _with_text(request: str, called: Sequence[str]) -> Intent | None:
     if (
         said[-1] == "reason"
         and words.ids
-        and said[0] in v.CANCEL_VERBS
+        and said[0] in v.cancel_verbs
         and not words.unsure
-        and _only(said[1:-1], v.NAMING)
+        and is_only(said[1:-1], v.naming)
     ):
         return replace(_of_task("cancel", words, "The request is an order to cancel, and says why."), reason=text)
-    if _ANSWER.fits(said):
+    if FORMS["answer"].fits(said):
         return _answer(words, PlainAnswer("text", text), "The request answers what a task asks.")
-    if _FOLLOW_UP.fits(said) or (said == [ID] and _begins_work(text)):
+    if FORMS["follow_up"].fits(said) or (said == [ID] and _begins_work(text)):
         reference = _reference(words) or Reference("last")
         return Intent(action="run", reference=reference, instruction=text, trace=("The request goes on with a task.",))
     return None
@@ -438,7 +387,7 @@ def _of_me(said: list[str]) -> list[str]:
 
 def _begins_work(text: str) -> bool:
     words = read(text[:LONGEST_COMMAND])
-    return words is not None and bool(words.words) and words.words[0] in v.WORK_VERBS
+    return words is not None and bool(words.words) and words.words[0] in v.work_verbs
 
 
 def _answer(words: Words, answer: PlainAnswer, why: str) -> Intent:
@@ -458,7 +407,7 @@ def _talk(words: Words, request: str) -> Intent:
 
 def _of_task(action: Action, words: Words, why: str) -> Intent:
     reference = _reference(words)
-    place = next((v.PLACES[word] for word in words.words if word in v.PLACES), None)
+    place = next((PLACES[word] for word in words.words if word in PLACES), None)
     trace = (
         (why,) if reference is None else (why, f"It names a task: {reference.kind} {reference.value}".rstrip() + ".")
     )
@@ -477,9 +426,9 @@ def _reference(words: Words) -> Reference | None:
         return Reference("number", words.numbers[0])
     said = set(words.words)
     kinds: tuple[tuple[AbstractSet[str], ReferenceKind], ...] = (
-        (v.SEVERAL, "several"),
-        (v.LAST, "last"),
-        (v.RUNNING - {"running"}, "running"),
+        (v.several, "several"),
+        (v.last, "last"),
+        (v.running - {"running"}, "running"),
     )
     return next((Reference(kind) for names, kind in kinds if said & names), None)
 
@@ -490,40 +439,28 @@ _FEW: Final = 3
 """While a question is open, a request of up to this many words may answer it in any language."""
 _SHORT: Final = 6
 _MEDIUM: Final = 14
-_IT: Final = v.word_set(
-    "it that everything anything nothing you codex things thing one ones still somebody anybody someone anyone"
-)
-_ORDERS: Final = (
-    v.APPROVE_VERBS
-    | v.DENY_VERBS
-    | v.CANCEL_VERBS
-    | v.ANSWER_VERBS
-    | TALK_VERBS
-    | v.word_set("make let's run go do don't dont never not take call")
-)
-"""First words of requests that order more than a look."""
 
 
 def _asks(words: Words) -> bool:
-    return words.asks or words.words[0] in v.QUESTION_LEADS
+    return words.asks or words.words[0] in v.question_leads
 
 
 def _strange(said: list[str]) -> int:
     """Return the number of words that are neither everyday words nor references to tasks."""
-    known = said[0] in v.ASKING_LEADS
-    return sum(word not in v.EVERYDAY and word not in REFERENCES and word != DURATION for word in said[known:])
+    known = said[0] in v.asking_leads
+    return sum(word not in v.everyday and word not in v.references and word != DURATION for word in said[known:])
 
 
 def _has_work(words: Words) -> bool:
     """Return whether a clause begins with a work verb, or something must be verified."""
     said = words.words
     if said[0] == "check" and said[1:2] and said[1] in ("that", "if", "whether"):
-        return _strange(said) > 0 or not v.CANCEL_VERBS.isdisjoint(said)
-    if said[0] in v.ASKING_LEADS and not (
+        return _strange(said) > 0 or not v.cancel_verbs.isdisjoint(said)
+    if said[0] in v.asking_leads and not (
         said[0] == "update" and said[1:2] and said[1] not in ("me", "on", "about", "for")
     ):
         return False
-    return any(said[place] in v.WORK_VERBS for place in words.clauses if place < len(said))
+    return any(said[place] in v.work_verbs for place in words.clauses if place < len(said))
 
 
 def _look(words: Words) -> Intent | None:
@@ -531,61 +468,48 @@ def _look(words: Words) -> Intent | None:
     said, first = words.words, words.words[0]
     if _strange(said) or len(said) > _MEDIUM or said.count(SLUG) > 1:
         return None
-    waits = first in v.WAIT_LEADS or said[-1] in v.WAIT_LEADS or not v.WHENS.isdisjoint(said[1:4])
-    if waits and (first in v.WAIT_LEADS | v.HOLD_LEADS | REFERENCES or (first in v.TELL_LEADS and "me" in said)):
+    waits = first in v.wait_leads or said[-1] in v.wait_leads or not v.whens.isdisjoint(said[1:4])
+    if waits and (first in v.wait_leads | v.hold_leads | v.references or (first in v.tell_leads and "me" in said)):
         waiting = _of_task("wait", words, "The whole request is about waiting.")
         return replace(waiting, timeout_ms=words.duration_ms)
-    if first in v.NEGATIONS or said[:2] == ["do", "not"]:
+    if first in v.negations or said[:2] == ["do", "not"]:
         look = _of_task("check", words, "The request says not to, so nothing is done but a look.")
         return replace(look, may_answer=True)
-    if first in _ORDERS or _has_work(words):
+    if first in v.orders or _has_work(words):
         return None
-    names = any(word in REFERENCES or word in v.TASK_NOUNS or word in _IT for word in said)
-    asks_state = not v.STATES.isdisjoint(said)
+    names = any(word in v.references or word in v.task_nouns or word in v.it for word in said)
+    asks_state = not v.states.isdisjoint(said)
     of_deeds = (
         "what" in said
         and (names or len(said) == 2)
-        and not v.DEEDS.isdisjoint(said[1:])
-        and v.CANCEL_VERBS.isdisjoint(said)
+        and not v.deeds.isdisjoint(said[1:])
+        and v.cancel_verbs.isdisjoint(said)
     )
-    if (not v.RESULT_NOUNS.isdisjoint(said) or of_deeds) and not (asks_state and first in v.ASKING_LEADS):
+    if (not v.result_nouns.isdisjoint(said) or of_deeds) and not (asks_state and first in v.asking_leads):
         return _of_task("results", words, "The whole request asks for results.")
-    if first == "show" and names and not asks_state and v.SEVERAL.isdisjoint(said):
+    if first == "show" and names and not asks_state and v.several.isdisjoint(said):
         return _of_task("results", words, "The whole request asks for what a task has done.")
     is_state = asks_state or first == "check" or not {"task", "tasks", "jobs"}.isdisjoint(said)
     asks = (
         _asks(words)
         and (len(said) > 1 or said == ["how"])
-        and (not _IT.isdisjoint(said) or v.CANCEL_VERBS.isdisjoint(said))
+        and (not v.it.isdisjoint(said) or v.cancel_verbs.isdisjoint(said))
     )
-    if is_state or asks or not REFERENCES.isdisjoint(said):
+    if is_state or asks or not v.references.isdisjoint(said):
         return _of_task("check", words, "The whole request asks how a task is.")
     return None
 
 
 def _may_answer(said: list[str]) -> bool:
     """Return whether work may be meant as an answer, while a question is open."""
-    if said[0] in v.MAY_BEGIN_ANSWER:
+    if said[0] in v.may_begin_answer:
         return len(said) <= _SHORT
-    if said[0] in v.WORK_VERBS:
+    if said[0] in v.work_verbs:
         return False
-    return len(said) <= _FEW or (len(said) <= _MEDIUM and any(word in v.MAY_ANSWER for word in said))
+    return len(said) <= _FEW or (len(said) <= _MEDIUM and any(word in v.may_answer for word in said))
 
 
-_JUDGEMENTS: Final = (
-    v.APPROVE_VERBS | v.DENY_VERBS | v.word_set("approved approval approves denies allowed denied granted decision")
-)
-_FORM_WORDS: Final = v.word_set(
-    "yes no y n true false on off ok it this that all always once now none null answer action response reply kind type value"
-)
-_JUDGED: Final = v.word_set("it that this them those these anything everything no")
-_PREPOSITIONS: Final = v.word_set("on for as in via with through from instead like")
-_CONDITIONS: Final = v.word_set("from when if unless in while until should must on at after before every never")
-"""Words that turn an order to stop "it" into one about a program: "stop it when it is idle"."""
 _SHORTENED_ID: Final = re.compile(r"(?=[a-f]*\d)[0-9a-f]{7,}")
-_MY: Final = v.word_set(
-    "my that this your our last latest current previous running other which any cloud local codex the"
-)
 
 
 def _is_code(word: str) -> bool:
@@ -595,61 +519,52 @@ def _is_code(word: str) -> bool:
 def _may_be_about_tasks(words: Words) -> bool:
     """Return whether a request that is not a command may ask or order something about a task."""
     said, first = words.words, words.words[0]
-    strange, orders = _strange(said), v.APPROVE_VERBS | v.DENY_VERBS | v.CANCEL_ALONE
+    strange, orders = _strange(said), v.approve_verbs | v.deny_verbs | v.cancel_alone
     parts = re.findall(r"[^\W\d_]+", " ".join(said))
-    if not _JUDGEMENTS.isdisjoint(parts) and set(parts) <= _JUDGEMENTS | _FORM_WORDS:
+    if not v.judgements.isdisjoint(parts) and set(parts) <= v.judgements | v.form_words:
         return True  # an answer as code or as a form: "approve=yes", `{"decision": "approve"}`
     if len(said) == 1:
-        return first not in v.WORK_VERBS and is_mere_word(first)
+        return first not in v.work_verbs and is_mere_word(first)
     if any(map(_is_code, said)) or len(said) > _MEDIUM:
         return False
     shortened = any(map(_SHORTENED_ID.fullmatch, said[1:]))
-    if shortened and len(said) <= _FEW + 1 and first in orders | v.ANSWER_VERBS | TALK_VERBS:
+    if shortened and len(said) <= _FEW + 1 and first in orders | v.answer_verbs | v.talk_verbs:
         return True
     if _has_work(words) and first not in orders:
-        return first != "check" and _strange(said[1:]) == 0 and (said[1] in v.PRONOUNS or _speaks_of_a_task(said))
-    if (said[-1] in _ENDINGS and first in v.QUESTION_LEADS) or (first in v.STATES and said[1] in ("of", "on", "for")):
+        return first != "check" and _strange(said[1:]) == 0 and (said[1] in v.pronouns or _speaks_of_a_task(said))
+    if (said[-1] in v.endings and first in v.question_leads) or (first in v.states and said[1] in ("of", "on", "for")):
         return len(said) <= _SHORT + 2  # "how is the login fix going?"
-    if first in v.CANCEL_ALONE:
-        also = "and" in said and (said[1] in v.PRONOUNS or _speaks_of_a_task(said))  # "cancel it and fix the tests"
-        alone = strange <= (said[1] == "it") and _CONDITIONS.isdisjoint(said) and not _has_work(words)
+    if first in v.cancel_alone:
+        also = "and" in said and (said[1] in v.pronouns or _speaks_of_a_task(said))  # "cancel it and fix the tests"
+        alone = strange <= (said[1] == "it") and v.conditions.isdisjoint(said) and not _has_work(words)
         return also or alone
-    if first in v.JUDGING_VERBS and len(said) <= _SHORT and said[1] in _PREPOSITIONS:
+    if first in v.judging_verbs and len(said) <= _SHORT and said[1] in v.prepositions:
         return True
-    if first in v.JUDGING_VERBS and len(said) <= _FEW:
-        return any(word in v.EVERYDAY or not (word.isascii() and word.isalpha()) for word in said[1:])
-    if first in orders | v.ANSWER_VERBS and first not in v.JUDGING_VERBS:
+    if first in v.judging_verbs and len(said) <= _FEW:
+        return any(word in v.everyday or not (word.isascii() and word.isalpha()) for word in said[1:])
+    if first in orders | v.answer_verbs and first not in v.judging_verbs:
         return (
             NUMBER in said[1:_FEW] or (said[1] == "it" and strange <= 1) or (len(said) <= _SHORT and "behalf" in said)
         )
-    if first in v.JUDGING_VERBS and (NUMBER in said[1:_FEW] or said[1] == "it"):
+    if first in v.judging_verbs and (NUMBER in said[1:_FEW] or said[1] == "it"):
         return True
-    judged = any(a in v.JUDGING_VERBS and b in _JUDGED for a, b in pairwise(said))  # "should I approve it?"
+    judged = any(a in v.judging_verbs and b in v.judged for a, b in pairwise(said))  # "should I approve it?"
     if judged or (len(said) <= _FEW and not {"approves", "approved", "denies", "denied"}.isdisjoint(said[1:])):
         return True
-    asks = _asks(words) and not _IT.isdisjoint(said)
+    asks = _asks(words) and not v.it.isdisjoint(said)
     speaks = asks or _speaks_of_a_task(said)
-    if _asks(words) and not speaks and not v.CANCEL_ALONE.isdisjoint(said):
+    if _asks(words) and not speaks and not v.cancel_alone.isdisjoint(said):
         return False  # "what does cancel do?"
-    return strange == 0 or (strange == 1 and _OF_CODE.isdisjoint(said) and speaks)
-
-
-_ENDINGS: Final = v.word_set("going doing along coming done finished finish ready complete completed")
-_OF_CODE: Final = v.word_set(
-    """possible safe worth necessary better supposed expected thread-safe correct wrong true legal valid used
-    implemented configured called tested stored handled documented defined deprecated should must shouldn't
-    mustn't why ui endpoint function class method file module code api page button"""
-)
-"""Words that make a question one about code."""
+    return strange == 0 or (strange == 1 and v.of_code.isdisjoint(said) and speaks)
 
 
 def _speaks_of_a_task(said: list[str]) -> bool:
     """Match "my task seems frozen", but not "my task list is too long" or "show a toast when the task is done"."""
-    if said[0] in v.ASKING_LEADS and said[1:2] != ["me"]:
+    if said[0] in v.asking_leads and said[1:2] != ["me"]:
         return False
     named = {"task", "tasks", "job", "jobs"}
     return any(
-        a in _MY and b in named and c in v.EVERYDAY | {""}
+        a in v.my and b in named and c in v.everyday | {""}
         for a, b, c in zip(said, said[1:], [*said[2:], ""], strict=False)
     )
 
@@ -657,5 +572,154 @@ def _speaks_of_a_task(said: list[str]) -> bool:
 def _turns_an_answer_round(words: Words) -> bool:
     """Return whether a request begins with a prefixed answer ("un-approve it"), which is not a task alias."""
     said, (prefix, _, verb) = words.words, words.slugs[0].rpartition("-")
-    is_one = prefix in {"un", "dis", "de", "re", "pre", "auto", "non", "not"} and verb in _JUDGEMENTS | v.CANCEL_ALONE
-    return is_one and said[0] == SLUG and all(word in v.ANSWER_REST for word in said[1:])
+    is_one = prefix in {"un", "dis", "de", "re", "pre", "auto", "non", "not"} and verb in v.judgements | v.cancel_alone
+    return is_one and said[0] == SLUG and all(word in v.answer_rest for word in said[1:])
+
+
+# --- short requests about running work, in five languages -------------------------------------------------------------
+
+# A new session has no context for "it". So a short request without an object ("undo it", "retry", "mach weiter") is never
+# new work: it is a command, or the caller is asked. Any word that is not in the tables is an object, which makes the
+# request work.
+
+_LONGEST_TALK: Final = 120
+_MOST_TALK: Final = 8
+
+# --- approvals -------------------------------------------------------------------------------------------------------
+
+_NAMED: Final = (
+    r"(?:(?:(?:the )?(?:task|session)|number|option) )?"
+    rf"(?:T-(?:local|cloud)-[a-z0-9_-]+|#?[1-9]\d?|{SESSION_ID_FORM}|[a-z0-9]+(?:-[a-z0-9]+)+)"
+)
+_WHICH: Final = (
+    r"(?:(?:the|that|this|its|my|pending|proposed|open|last|latest|newest|current|running|local|cloud|first"
+    r"|second|third) )+"
+)
+_ASKED_FOR: Final = r"(?:command|question|approval|patch|changes?|edits?|(?:permission )?request|permission)"
+_ONE: Final = rf"(?:it|this|that|them|these|those|all|both|{_NAMED}|{_WHICH}(?:task|one|job))"
+_EXACT_APPROVAL: Final = re.compile(
+    rf"""(?:(?:yes|yeah|yep|ok|okay|fine|sure|please|pls|hey|hi|codex)[ ]?,?[ ])*(?:I[ ]|(?:go[ ]ahead[ ]and|to)[ ])?
+    (?:approve|aprove|allow|accept|permit|authori[sz]e)
+    (?:[ ](?:(?:{_ONE}|{_WHICH}{_ASKED_FOR}(?:[ ](?:of|for)[ ]{_ONE})?)(?:[ ]and[ ]{_NAMED})*))?
+    (?:[ ]and[ ](?:continue|proceed|go[ ]ahead|carry[ ]on))?(?:[ ](?:now|once|this[ ]time))?
+    (?:,?[ ](?:please|pls|thanks|thank[ ]you))*[.!]*""".replace("\n    ", ""),
+    re.IGNORECASE | re.ASCII,
+)
+# ASCII only: `strip()` alone would also remove other spaces of Unicode, which an exact approval must not have.
+_SPACE: Final = " \t\r\n"
+
+
+def is_exact_approval(request: str, called: Sequence[str] = ()) -> bool:
+    """Return whether a request is exactly an approval, with nothing around it.
+
+    The original text is matched, so that no emoji, markup, invisible character or letter of another script can hide in
+    it. `called` lists the names of the agent.
+    """
+    if len(request) > _LONGEST_TALK:
+        return False
+    said = request.strip(_SPACE)
+    for name in called:
+        if said.lower().startswith((f"{name.lower()},", f"{name.lower()}:")):
+            said = said[len(name) + 1 :].strip(_SPACE)
+    return _EXACT_APPROVAL.fullmatch(said) is not None
+
+
+# Symbols, marks, and characters that are invisible, private, unassigned or half of a pair.
+_ODD: Final = frozenset(["So", "Sk", "Mn", "Me", "Cf", "Co", "Cn", "Cs"])
+
+
+def is_odd(request: str) -> bool:
+    """Return whether a request contains markup, symbols or invisible characters."""
+    text = unicodedata.normalize("NFKC", request[: 10 * _LONGEST_TALK])
+    return "<" in text or any(unicodedata.category(char) in _ODD for char in text if not char.isascii())
+
+
+# --- refusals --------------------------------------------------------------------------------------------------------
+
+_NO: Final = re.compile(
+    r"\s*(?:no|nope|nah|nein|nee|non|不行|不要|不可以|不可|不)"
+    r"(?:\s*[,:;，：；—–.!。！-]\s*|\s+(?=(?:because|since|weil|denn|da|parce|car|puisque|porque|ya que)\b)|(?=因为))(\S.*)",
+    re.IGNORECASE | re.DOTALL,
+)
+_BECAUSE: Final = re.compile(r"(?:because|weil|denn|parce que|parce qu'|porque|因为)\s*", re.IGNORECASE)
+
+
+def reason_of_refusal(request: str) -> str | None:
+    """Return the reason after a no: "no because it touches production", "nein, weil …"; None without one."""
+    found = _NO.match(request) if len(request) <= 4 * _LONGEST_TALK else None
+    return None if found is None else _BECAUSE.sub("", found[1].strip(), count=1)
+
+
+def is_yes_or_no(request: str) -> bool:
+    """Return whether a request is only a yes or no. It approves nothing, but may be meant for a question."""
+    said = _plain_words(request[:_LONGEST_TALK])
+    return (
+        bool(said) and v.yes_or_no.issuperset(said) and said[0] not in ("please", "thanks", "danke", "merci", "gracias")
+    )
+
+
+# --- commands in other languages -------------------------------------------------------------------------------------
+
+
+_COURTESIES: Final = re.compile(r"\b(?:por favor|s il (?:te|vous) plait)\b|^请|谢谢$")
+
+
+def command_abroad(request: str) -> RouterVerb | None:
+    """Return the command that a request in German, French, Spanish or Chinese consists of, if any."""
+    if len(request) > _LONGEST_TALK:
+        return None
+    said = " ".join(
+        word for word in _COURTESIES.sub(" ", " ".join(_plain_words(request))).split() if word not in v.courtesy
+    )
+    operation = ABROAD.get(said)
+    # An order in doubt is only a look, as in English.
+    if operation in ("cancel", "respond") and ("?" in request or "？" in request or is_odd(request)):
+        return "check"
+    return operation
+
+
+# --- requests that are no commands ------------------------------------------------------------------------------------
+
+
+_CHINESE: Final = re.compile(
+    rf"(?>{'|'.join(sorted(v.chinese_words, key=len, reverse=True))}|[\s,.!?:;。、…~]|it|them)+"
+)
+"""Longest match first, with an atomic group: backtracking takes exponential time on some texts."""
+
+
+_IS_CODE: Final = re.compile(r"\w[(=/{\[]|\w_\w|\w\.\w")
+
+
+def is_talk(request: str) -> bool:
+    """Return whether a request is short and has no object, so that it must be about running work."""
+    if len(request) > _LONGEST_TALK:
+        return False
+    # Chinese is written without spaces, so it cannot be split into words first.
+    if any("\u4e00" <= char <= "\u9fff" for char in request):
+        return _CHINESE.fullmatch(unicodedata.normalize("NFKC", request).casefold()) is not None
+    said = [word for word in _plain_words(request) if word not in v.courtesy]
+    if not said or len(said) > _MOST_TALK or _IS_CODE.search(request):
+        return False
+    if said[0] in v.talk_verbs and all(word in v.talk for word in said):
+        return len(said) > 1 or said[0] not in v.alone
+    if said[0] in v.talk_verbs and said[1:2] and said[1] in v.talk_pronouns and said[1] not in v.articles:
+        return True
+    if said[0] in v.work_verbs or all(word in v.points for word in said[1:]):
+        return len(said) > 1 and all(word in v.refers for word in said[1:]) and not v.points.isdisjoint(said[1:])
+    return len(said) > 1 and all(word in v.talk for word in said) and not v.plain.issuperset(said)
+
+
+def _plain_words(request: str) -> list[str]:
+    """Return the words in lower case and without accents; Chinese is one word."""
+    folded = unicodedata.normalize("NFKD", request.casefold().replace("ß", "ss"))
+    plain = "".join(char for char in folded if not unicodedata.combining(char))
+    return re.findall(r"[^\W\d_]+|\d+", plain)
+
+
+def is_mere_word(word: str) -> bool:
+    """Return whether a word alone says nothing: "danke", "+1". In some scripts it may be a sentence."""
+    letters = [char for char in word if char.isalpha()]
+    if not letters:
+        return any(map(str.isalnum, word))
+    dense = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL", "THAI", "LAO", "KHMER")  # scripts that write without spaces
+    return word.isalpha() and (len(word) <= 3 or not any(unicodedata.name(one, "").startswith(dense) for one in word))

@@ -25,7 +25,7 @@ from helmsman.model.questions import (
     read_answers,
 )
 from helmsman.router.intent import PlainAnswer, Reference
-from helmsman.router.vocabulary import word_set
+from helmsman.router.vocabulary import v
 from helmsman.router.words import is_session_id, is_task_id
 
 if TYPE_CHECKING:
@@ -149,18 +149,12 @@ MOST_CHOICES: Final = 3
 MOST_SHOWN: Final = 20
 _NONE_YET: Final = "There is no {} yet. Say what is to be done to start one."
 _ALIKE: Final = 0.75
-_ALL_OF: Final = word_set("full entire whole complete all every each across")
-_MUCH: Final = word_set(
-    """tests test suite suites integration e2e end-to-end regression databases browsers platforms versions matrix
-    codebase repository monorepo repo packages services modules benchmarks fuzz"""
-)
-_LONG: Final = word_set("overnight hours exhaustive exhaustively")
 
 
 def may_take_long(request: str) -> bool:
     """Return whether the work may take hours: a comprehensive task on something large."""
     words = {word.strip(".,:;!?\"'()") for word in request[:400].lower().split()}
-    return bool(words & _LONG or (words & _ALL_OF and words & _MUCH))
+    return bool(words & v.long or (words & v.all_of and words & v.much))
 
 
 _FEW_WORDS: Final = 6

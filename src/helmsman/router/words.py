@@ -7,7 +7,7 @@ import unicodedata
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from helmsman.router import vocabulary as v
+from helmsman.router.vocabulary import GERUNDS, OPENERS, ORDINALS, SLIPS, v
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,8 +16,7 @@ ID: Final = "<id>"
 NUMBER: Final = "<number>"
 SLUG: Final = "<slug>"
 DURATION: Final = "<duration>"
-REFERENCES: Final = frozenset([ID, NUMBER, SLUG])
-"""Placeholders for references to tasks. No word of a request can be equal to one, because brackets are removed."""
+# Placeholders for references to tasks. No word of a request can be equal to one, because brackets are removed.
 
 LONGEST_COMMAND: Final = 1500
 """Longest command, in characters. A longer request is work, or too long to be certain."""
@@ -161,7 +160,7 @@ def _split(text: str, found: Words) -> None:
                 begins = True
                 continue
             begins = begins or chunk[0] in _CLAUSE_ENDS
-            if word not in v.FILLERS:
+            if word not in v.fillers:
                 if begins:
                     found.clauses.add(len(found.words))
                 begins = False
@@ -171,7 +170,7 @@ def _split(text: str, found: Words) -> None:
 
 def _add(word: str, found: Words) -> None:
     before = found.words[-1:]
-    if number := v.ORDINALS.get(word) or ((small := _SMALL_NUMBER.fullmatch(word)) and small[1]):
+    if number := ORDINALS.get(word) or ((small := _SMALL_NUMBER.fullmatch(word)) and small[1]):
         if before == ["no"]:  # "no. 2"
             found.words.pop()
         found.numbers.append(number)
@@ -179,13 +178,13 @@ def _add(word: str, found: Words) -> None:
     elif _SLUG.fullmatch(word):
         found.slugs.append(word)
         found.words.append(SLUG)
-    elif word in v.PLURALS and before == [NUMBER]:  # a count, not an index
+    elif word in v.plurals and before == [NUMBER]:  # a count, not an index
         found.numbers.pop()
         found.words[-1] = word
     elif word == "up" and before == ["set"]:
         found.words[-1] = "setup"
     else:
-        found.words.append(v.SLIPS.get(word, word))
+        found.words.append(SLIPS.get(word, word))
 
 
 def _drop_openers(found: Words) -> bool:
@@ -193,20 +192,20 @@ def _drop_openers(found: Words) -> bool:
     asked_to = False
     while found.words:
         said = found.words
-        opener = next((opener for opener in v.OPENERS.get(said[0], ()) if tuple(said[: len(opener)]) == opener), ())
+        opener = next((opener for opener in OPENERS.get(said[0], ()) if tuple(said[: len(opener)]) == opener), ())
         if opener:
-            found.pleasant = found.pleasant or opener[0] in v.CLOSERS
-            found.said_no = found.said_no or opener[0] in v.SECOND_THOUGHTS
-            found.unsure = found.unsure or opener[-1] in v.WONDERING
+            found.pleasant = found.pleasant or opener[0] in v.closers
+            found.said_no = found.said_no or opener[0] in v.second_thoughts
+            found.unsure = found.unsure or opener[-1] in v.wondering
             asked_to = asked_to or not {"you", "u"}.isdisjoint(opener)
             found.drop_first(len(opener))
             if opener[-1] == "mind" and found.words:
-                found.words[0] = v.GERUNDS.get(found.words[0], found.words[0])
-        elif said[0] == "wait" and said[1:2] and said[1] in {"no", *v.CANCEL_ALONE} and 1 in found.clauses:
+                found.words[0] = GERUNDS.get(found.words[0], found.words[0])
+        elif said[0] == "wait" and said[1:2] and said[1] in {"no", *v.cancel_alone} and 1 in found.clauses:
             found.drop_first(1)  # an interjection
-        elif said[:2] == ["tell", "me"] and said[2:3] and said[2] in v.ASKED:
+        elif said[:2] == ["tell", "me"] and said[2:3] and said[2] in v.asked:
             found.drop_first(2)
-        elif said[:3] == ["let", "me", "know"] and said[3:4] and said[3] in v.ASKED:
+        elif said[:3] == ["let", "me", "know"] and said[3:4] and said[3] in v.asked:
             found.drop_first(3)
         else:
             break
