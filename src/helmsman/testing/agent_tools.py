@@ -38,13 +38,32 @@ def agent_calls(part: script.ToolCall, request: ModelRequest) -> Iterator[tuple[
         NotOffered: This agent has no tool for it.
     """
     match part:
-        case script.Run(command):
-            yield _filled(request, SHELLS, {("command",): command, ("description",): "run a command"})
+        case script.Run(command, yield_ms=yield_ms):
+            # Claude Code has no time after which a command moves to the background, only a flag.
+            later: dict[tuple[str, ...], Any] = {} if yield_ms is None else {("run_in_background",): True}
+            yield _filled(request, SHELLS, {("command",): command, ("description",): "run a command", **later})
         case script.Patch():
             for change in part.changes():
                 yield _changed(change, request)
+        case script.AskUser(questions):
+            asked = [
+                {
+                    "question": one.text,
+                    "header": one.header,
+                    "multiSelect": False,
+                    "options": [{"label": option, "description": option} for option in one.options],
+                }
+                for one in questions
+            ]
+            yield _offered(request, ("AskUserQuestion",)), {"questions": asked}
+        case script.McpCall(server, tool, arguments):
+            yield _offered(request, (f"mcp__{server}__{tool}",)), arguments
+        case script.SpawnAgent(message, name=name):
+            given = {"description": name, "prompt": message, "subagent_type": "general-purpose"}
+            yield _offered(request, ("Agent",)), given
         case script.Call(name, arguments):
-            yield _offered(request, (name,)), arguments
+            # Claude Code finds further tools on demand, which no request lists.
+            yield name if "ToolSearch" in request.tool_names else _offered(request, (name,)), arguments
         case _:
             raise NotOffered(f"No tool of this agent is known for {type(part).__name__}.")
 
@@ -70,7 +89,7 @@ def _directory(request: ModelRequest) -> str:
 
 
 def _filled(
-    request: ModelRequest, names: Sequence[str], values: Mapping[tuple[str, ...], str]
+    request: ModelRequest, names: Sequence[str], values: Mapping[tuple[str, ...], Any]
 ) -> tuple[str, Mapping[str, Any]]:
     name = _offered(request, names)
     schema = _schema(request, name)
@@ -90,7 +109,7 @@ def _filled(
 
 def _schema(request: ModelRequest, name: str) -> Mapping[str, Any]:
     offered = next(tool for tool in request.tools if tool.get("name") == name)
-    schema = offered.get("parameters")
+    schema = offered.get("parameters") or offered.get("input_schema")
     return schema if isinstance(schema, dict) else {}
 
 

@@ -12,16 +12,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base.json_values import rows
-from helmsman.testing import script
-from helmsman.testing.agent_tools import agent_calls
-from helmsman.testing.api import Beat, ModelApi, SentEvent, joined, text_of
+from helmsman.testing.api import AgentAnswer, Beat, ModelApi, SentEvent, joined, text_of
 from helmsman.testing.model_request import ModelRequest
-from helmsman.testing.wire import DEFAULT_USAGE
+from helmsman.testing.script import Incomplete
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from helmsman.model.events import Usage
+    from helmsman.testing import script
 
 # text that agents add to the user's prompt
 _REMINDER: Final = re.compile(r"<(system[-_]reminder|[a-z]+_[a-z_]+)>.*?</\1>\s*", re.DOTALL)
@@ -70,46 +69,8 @@ class ChatApi(ModelApi):
     def is_aside(self, request: ModelRequest) -> bool:
         return not request.tools  # requests for titles and summaries have no tools
 
-    def beats(self, parts: Sequence[script.Part], request: ModelRequest) -> list[Beat]:
-        usage = next((part.usage for part in parts if isinstance(part, script.Cost)), DEFAULT_USAGE)
-        head = {"id": self.new_id("chatcmpl"), "created": 0, "model": request.model}
-        # Some agents ask for a whole answer instead of a stream, for their own use.
-        if not request.body.get("stream"):
-            text = "".join(joined(part.chunks) for part in parts if isinstance(part, script.Say))
-            choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
-            return [{**head, "object": "chat.completion", "choices": [choice], "usage": _usage(usage)}]
-        head["object"] = "chat.completion.chunk"
-        reason, calls = "stop", 0
-        beats: list[Beat] = [_delta(head, {"role": "assistant", "content": ""})]
-        for part in parts:
-            match part:
-                case script.Gate():
-                    beats.append(part)
-                case script.Cut() | script.Hang():
-                    # What follows a cut is never sent.
-                    return [*beats, part]
-                case script.Incomplete():
-                    reason = "length"
-                case script.Say(chunks):
-                    beats += _pieces(head, "content", chunks)
-                case script.Think(chunks, raw):
-                    beats += _pieces(head, "reasoning_content", chunks or (raw or "",))
-                case script.ToolCall():
-                    reason = "tool_calls"
-                    for name, arguments in agent_calls(part, request):
-                        function = {"name": name, "arguments": json.dumps(arguments)}
-                        call = {"index": calls, "id": self.new_id("call"), "type": "function", "function": function}
-                        beats.append(_delta(head, {"tool_calls": [call]}))
-                        calls += 1
-                case _:
-                    pass  # a cost, or a limit that this API does not report
-        end: list[Beat] = [
-            _delta(head, {}, reason),
-            # The counts come in a last chunk without choices.
-            {**head, "choices": [], "usage": _usage(usage)},
-            {"done": True},
-        ]
-        return [*beats, *end]
+    def answer(self, request: ModelRequest, usage: Usage) -> AgentAnswer:
+        return (_Stream if request.body.get("stream") else _Whole)(self, request, usage)
 
     def encoded(self, event: SentEvent) -> bytes:
         if event.get("object") == "chat.completion":
@@ -118,12 +79,55 @@ class ChatApi(ModelApi):
         return b"data: [DONE]\n\n" if "done" in event else f"data: {json.dumps(event)}\n\n".encode()
 
 
-def _delta(head: SentEvent, delta: SentEvent, reason: str | None = None) -> SentEvent:
-    return {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": reason}]}
+class _Whole(AgentAnswer):
+    """Answer that is no stream, which some agents request for their own use."""
+
+    _text = ""
+
+    def text(self, chunks: Sequence[script.Chunk]) -> Iterable[Beat]:
+        self._text += joined(chunks)
+        return ()
+
+    def thought(self, chunks: Sequence[script.Chunk]) -> Iterable[Beat]:
+        return ()
+
+    def call(self, name: str, arguments: Mapping[str, Any]) -> Iterable[Beat]:
+        return ()
+
+    def end(self, ending: script.Ending | None) -> Iterable[Beat]:
+        choice = {"index": 0, "message": {"role": "assistant", "content": self._text}, "finish_reason": "stop"}
+        head = {"id": self.new_id("chatcmpl"), "created": 0, "model": self.request.model, "object": "chat.completion"}
+        yield {**head, "choices": [choice], "usage": _usage(self.usage)}
 
 
-def _pieces(head: SentEvent, name: str, chunks: Sequence[script.Chunk]) -> list[Beat]:
-    return [_delta(head, {name: chunk}) if isinstance(chunk, str) else chunk for chunk in chunks]
+class _Stream(AgentAnswer):
+    def begin(self) -> Iterable[Beat]:
+        head = {"id": self.new_id("chatcmpl"), "created": 0, "model": self.request.model}
+        self._head: SentEvent = {**head, "object": "chat.completion.chunk"}
+        self._calls = 0
+        yield self._delta({"role": "assistant", "content": ""})
+
+    def text(self, chunks: Sequence[script.Chunk], name: str = "content") -> Iterable[Beat]:
+        return [self._delta({name: chunk}) if isinstance(chunk, str) else chunk for chunk in chunks]
+
+    def thought(self, chunks: Sequence[script.Chunk]) -> Iterable[Beat]:
+        return self.text(chunks, "reasoning_content")
+
+    def call(self, name: str, arguments: Mapping[str, Any]) -> Iterable[Beat]:
+        function = {"name": name, "arguments": json.dumps(arguments)}
+        call = {"index": self._calls, "id": self.new_id("call"), "type": "function", "function": function}
+        self._calls += 1
+        yield self._delta({"tool_calls": [call]})
+
+    def end(self, ending: script.Ending | None) -> Iterable[Beat]:
+        is_cut_off = isinstance(ending, Incomplete)
+        yield self._delta({}, "length" if is_cut_off else "tool_calls" if self.has_called else "stop")
+        # The counts come in a last chunk without choices.
+        yield {**self._head, "choices": [], "usage": _usage(self.usage)}
+        yield {"done": True}
+
+    def _delta(self, delta: SentEvent, reason: str | None = None) -> SentEvent:
+        return {**self._head, "choices": [{"index": 0, "delta": delta, "finish_reason": reason}]}
 
 
 def _usage(usage: Usage) -> SentEvent:

@@ -11,16 +11,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base.json_values import rows
-from helmsman.testing import script
-from helmsman.testing.agent_tools import agent_calls
-from helmsman.testing.api import Beat, ModelApi, SentEvent
+from helmsman.testing.api import AgentAnswer, Beat, ModelApi, SentEvent
 from helmsman.testing.model_request import ModelRequest
-from helmsman.testing.wire import DEFAULT_USAGE
+from helmsman.testing.script import Incomplete
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from helmsman.model.events import Usage
+    from helmsman.testing import script
 
 _ROUTED: Final = {
     "reasoning": "scripted",
@@ -92,31 +91,9 @@ class GeminiApi(ModelApi):
     def is_aside(self, request: ModelRequest) -> bool:
         return not request.tools
 
-    def beats(self, parts: Sequence[script.Part], request: ModelRequest) -> list[Beat]:
+    def answer(self, request: ModelRequest, usage: Usage) -> AgentAnswer:
         # A request without tools is the router's, which wants JSON.
-        if self.is_aside(request):
-            return [{"aside": True, **_candidate([{"text": json.dumps(_ROUTED)}], DEFAULT_USAGE, "STOP")}]
-        usage = next((part.usage for part in parts if isinstance(part, script.Cost)), DEFAULT_USAGE)
-        reason = "STOP"
-        beats: list[Beat] = []
-        for part in parts:
-            match part:
-                case script.Gate():
-                    beats.append(part)
-                case script.Cut() | script.Hang():
-                    return [*beats, part]
-                case script.Incomplete():
-                    reason = "MAX_TOKENS"
-                case script.Say(chunks):
-                    beats += _pieces(chunks, thought=False)
-                case script.Think(chunks, raw):
-                    beats += _pieces(chunks or (raw or "",), thought=True)
-                case script.ToolCall():
-                    for name, arguments in agent_calls(part, request):
-                        beats.append(_candidate([{"functionCall": {"name": name, "args": arguments}}]))
-                case _:
-                    pass  # a cost, or a limit that this API does not report
-        return [*beats, _candidate([{"text": ""}], usage, reason)]
+        return (_Routed if self.is_aside(request) else _Stream)(self, request, usage)
 
     def encoded(self, event: SentEvent) -> bytes:
         if event.get("aside"):
@@ -125,9 +102,26 @@ class GeminiApi(ModelApi):
         return f"data: {json.dumps(event)}\n\n".encode()
 
 
-def _pieces(chunks: Sequence[script.Chunk], *, thought: bool) -> list[Beat]:
-    mark = {"thought": True} if thought else {}
-    return [_candidate([{"text": chunk, **mark}]) if isinstance(chunk, str) else chunk for chunk in chunks]
+class _Stream(AgentAnswer):
+    def text(self, chunks: Sequence[script.Chunk], **mark: bool) -> Iterable[Beat]:
+        return [_candidate([{"text": chunk, **mark}]) if isinstance(chunk, str) else chunk for chunk in chunks]
+
+    def thought(self, chunks: Sequence[script.Chunk]) -> Iterable[Beat]:
+        return self.text(chunks, thought=True)
+
+    def call(self, name: str, arguments: Mapping[str, Any]) -> Iterable[Beat]:
+        yield _candidate([{"functionCall": {"name": name, "args": arguments}}])
+
+    def end(self, ending: script.Ending | None) -> Iterable[Beat]:
+        yield _candidate([{"text": ""}], self.usage, "MAX_TOKENS" if isinstance(ending, Incomplete) else "STOP")
+
+
+class _Routed(_Stream):
+    def part(self, part: script.Part) -> Iterable[Beat]:
+        return ()
+
+    def end(self, ending: script.Ending | None) -> Iterable[Beat]:
+        yield {"aside": True, **_candidate([{"text": json.dumps(_ROUTED)}], self.usage, "STOP")}
 
 
 def _candidate(parts: list[SentEvent], usage: Usage | None = None, reason: str | None = None) -> SentEvent:

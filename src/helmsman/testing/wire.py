@@ -1,26 +1,19 @@
-"""Responses API of Codex: the parts of a step become server-sent events.
-
-The result is a list of beats that the server plays in order: an event to send, a gate to wait at, or the end of the
-connection. All beats are computed before the first byte is sent, so a script that cannot be played gets a clear error
-instead of half a stream. `dialect` knows which tools a Codex offers and how they are called.
-"""
+"""Responses API of Codex. `dialect` knows which tools a Codex offers and how they are called."""
 
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from helmsman.model.events import Usage
 from helmsman.testing import script
-from helmsman.testing.api import Beat, ModelApi, SentEvent, joined
+from helmsman.testing.api import Answer, Beat, ModelApi, SentEvent, joined
 from helmsman.testing.dialect import Dialect
 from helmsman.testing.model_request import ModelRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-DEFAULT_USAGE: Final = Usage(input_tokens=100, cached_input_tokens=20, output_tokens=10, reasoning_output_tokens=3)
-"""Usage of a response whose step does not set it."""
+    from helmsman.model.events import Usage
 
 
 class ResponsesApi(ModelApi):
@@ -44,40 +37,44 @@ class ResponsesApi(ModelApi):
             listed |= {f"x-codex-{limit.name}-{key}": str(value) for key, value in values.items() if value is not None}
         return listed
 
-    def beats(self, parts: Sequence[script.Part], request: ModelRequest) -> list[Beat]:
-        dialect = Dialect(request)
-        response = {"id": self.new_id("resp")}
-        usage = next((part.usage for part in parts if isinstance(part, script.Cost)), DEFAULT_USAGE)
+    def answer(self, request: ModelRequest, usage: Usage) -> Answer:
+        return _Stream(self, request, usage)
+
+
+class _Stream(Answer):
+    def begin(self) -> Iterable[Beat]:
+        self._dialect = Dialect(self.request)
+        self._response = {"id": self.new_id("resp")}
+        self._position = itertools.count()
+        yield {"type": "response.created", "response": self._response}
+
+    def part(self, part: script.Part) -> Iterable[Beat]:
+        match part:
+            case script.Say():
+                yield from self._message(part, next(self._position))
+            case script.Think():
+                yield from self._reasoning(part, next(self._position))
+            case script.Search(query):
+                action = {"type": "search", "query": query}
+                search = {"type": "web_search_call", "id": self.new_id("ws"), "status": "completed"}
+                yield from _whole(search | {"action": action}, next(self._position))
+            case script.ToolCall():
+                item = self._dialect.item(part, self.new_id("call"))
+                yield from _whole({"id": self.new_id("item")} | item, next(self._position))
+            case _:
+                pass  # a cost or a limit, which go into the end and the headers of the response
+
+    def end(self, ending: script.Ending | None) -> Iterable[Beat]:
         # Without the end, Codex takes the stream for broken.
-        ending: list[Beat] = [{"type": "response.completed", "response": response | {"usage": _usage(usage)}}]
-        beats: list[Beat] = [{"type": "response.created", "response": response}]
-        position = itertools.count()
-        for part in parts:
-            match part:
-                case script.Gate():
-                    beats.append(part)
-                case script.Cut() | script.Hang():
-                    ending = [part]
-                case script.ResponseFailed(code, message):
-                    error = {"code": code, "message": message}
-                    ending = [{"type": "response.failed", "response": response | {"error": error}}]
-                case script.Incomplete(reason):
-                    details = {"incomplete_details": {"reason": reason}}
-                    ending = [{"type": "response.incomplete", "response": response | details}]
-                case script.Say():
-                    beats += self._message(part, next(position))
-                case script.Think():
-                    beats += self._reasoning(part, next(position))
-                case script.Search(query):
-                    action = {"type": "search", "query": query}
-                    search = {"type": "web_search_call", "id": self.new_id("ws"), "status": "completed"}
-                    beats += _whole(search | {"action": action}, next(position))
-                case script.ToolCall():
-                    item = dialect.item(part, self.new_id("call"))
-                    beats += _whole({"id": self.new_id("item")} | item, next(position))
-                case _:
-                    pass  # a cost or a limit, which go into the end and the headers of the response
-        return beats + ending
+        kind, more = "completed", {"usage": _usage(self.usage)}
+        match ending:
+            case script.ResponseFailed(code, message):
+                kind, more = "failed", {"error": {"code": code, "message": message}}
+            case script.Incomplete(reason):
+                kind, more = "incomplete", {"incomplete_details": {"reason": reason}}
+            case _:
+                pass
+        yield {"type": f"response.{kind}", "response": self._response | more}
 
     def _message(self, part: script.Say, index: int) -> Iterator[Beat]:
         item: SentEvent = {"type": "message", "role": "assistant", "id": self.new_id("msg")}
