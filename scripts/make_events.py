@@ -13,6 +13,7 @@ import types
 import typing
 from collections.abc import Mapping
 from datetime import datetime
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -138,6 +139,8 @@ def _value(hint: Any) -> tuple[bool, str]:
     origin = typing.get_origin(hint)
     if origin is Literal:
         return False, _words(hint)
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return False, _words(Literal[tuple(one.value for one in hint)])
     if origin is tuple:
         return False, f"list of {_value(typing.get_args(hint)[0])[1]}"
     if origin is not None and issubclass(origin, Mapping):

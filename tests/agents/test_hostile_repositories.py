@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import anyio
 import pytest
 
-from helmsman import Session
 from helmsman.errors import InvalidInput
 from helmsman.testing import ScriptedModel, run, say
-from tests.agents.test_stories import SECONDS, Stage, ended, question_of, stage
+from tests.agents.test_stories import Stage, approved, ended, question_of, stage
 from tests.hostile_repository import git, make_git_hostile, make_hostile
 
 __all__ = ["stage"]
@@ -98,13 +96,3 @@ async def test_files_added_to_a_repository_later_are_not_run_either(
 
 def names(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir()]
-
-
-async def approved(session: Session) -> None:
-    """Let the turn end, with a yes to all that it asks."""
-    with anyio.fail_after(SECONDS):
-        while session.state.is_running:
-            if session.questions:
-                await session.respond(session.questions[0].id, "approve")
-            else:
-                await session.feed.changed()

@@ -27,7 +27,6 @@ from helmsman.agents.process_engine import (
     AgentDialect,
     AgentSession,
     ProcessEngine,
-    State,
     Supervision,
     open_process_engine,
 )
@@ -36,7 +35,15 @@ from helmsman.agents.supervisor.client import Owner
 from helmsman.agents.supervisor.records import ProcessRecord, read_records
 from helmsman.base.processes import descendants, with_variable
 from helmsman.errors import HelmsmanError, SessionNotFound
-from helmsman.model.events import EngineGone, Event, QuestionAsked, TurnEnded, TurnStarted
+from helmsman.model.events import (
+    EngineGone,
+    Event,
+    ProcessStateChanged,
+    QuestionAsked,
+    TurnEnded,
+    TurnStarted,
+)
+from helmsman.model.events import ProcessState as State
 from helmsman.model.options import SessionOptions, TurnInput
 from helmsman.model.questions import Choice
 from helmsman.testing import ScriptedModel, always, say
@@ -165,7 +172,10 @@ def test_every_state_leads_back_to_the_one_without_a_process() -> None:
     assert set(TRANSITIONS) == set(State)
     assert all(State.STORED in TRANSITIONS[state] for state in State if state is not State.STORED)
     assert TRANSITIONS[State.ENDING] == {State.STORED}, "nothing begins in a process that is ending"
-    assert [state for state in State if State.RUNNING in TRANSITIONS[state]] == [State.STARTING, State.IDLE]
+    assert [state for state in State if State.RUNNING in TRANSITIONS[state]] == [
+        State.STARTING,
+        State.IDLE,
+    ]
 
 
 def test_the_states_are_drawn_alike_in_the_module_and_in_the_documentation() -> None:
@@ -218,6 +228,15 @@ async def test_a_new_protocol_needs_only_a_dialect(place: Place) -> None:
         assert (resumed.session_id, resumed.turn_id) == (session.id, None)
 
 
+async def test_each_change_of_the_state_is_an_event(place: Place) -> None:
+    async with place.hub(1) as engine:
+        session, heard = await begun(engine, place, "short")
+        await until(lambda: heard.of(TurnEnded))
+        await engine.end(session)
+        told = [event.state for event in heard.events if isinstance(event, ProcessStateChanged)]
+    assert [state.value for state in told] == ["starting", "idle", "running", "idle", "ending", "stored"]
+
+
 async def test_the_next_hub_follows_the_turn_and_answers_its_question(place: Place) -> None:
     async with place.hub(1) as engine:
         session, heard = await begun(engine, place, "ask")
@@ -260,7 +279,9 @@ async def in_state(
 
 
 STATES = pytest.mark.parametrize(
-    "state", [State.IDLE, State.RUNNING, State.STOPPING, State.ENDING], ids=lambda state: state.value
+    "state",
+    [State.IDLE, State.RUNNING, State.STOPPING, State.ENDING],
+    ids=lambda state: state.value,
 )
 KILLED = pytest.mark.parametrize("killed", ["child", "supervisor"])
 
@@ -308,7 +329,10 @@ async def test_a_session_continues_after_a_kill_in_any_state(any_place: Place, s
         await goes_on(engine, any_place, session.id, heard)
         ends = [event.turn_id for event in heard.of(TurnEnded)]
         assert len(ends) == len(set(ends)), "a turn ends once"
-        assert len(heard.of(EngineGone)) == (state is State.IDLE) or state in (State.RUNNING, State.STOPPING)
+        assert len(heard.of(EngineGone)) == (state is State.IDLE) or state in (
+            State.RUNNING,
+            State.STOPPING,
+        )
 
 
 @pytest.mark.long

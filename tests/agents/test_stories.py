@@ -102,6 +102,16 @@ async def question_of(session: Session) -> Question:
     return session.questions[0]
 
 
+async def approved(session: Session) -> None:
+    """Let the turn end, with a yes to all that it asks: OpenCode asks apart about places outside."""
+    with anyio.fail_after(SECONDS):
+        while session.state.is_running:
+            if session.questions:
+                await session.respond(session.questions[0].id, "approve")
+            else:
+                await session.feed.changed()
+
+
 async def ended(session: Session) -> list[object]:
     """Wait for the end of the turn, and return its items."""
     assert await session.wait(until="end", timeout=SECONDS)
@@ -254,7 +264,7 @@ async def test_the_sandbox_holds_what_was_approved(stage: Stage, model: Scripted
     async with stage.opened() as helm:
         with stage.record.story("sandbox"):
             session = await helm.start("try it", cwd=git_repo, agent=stage.name, sandbox="workspace-write")
-            await session.respond((await question_of(session)).id, "approve")
-            await ended(session)
+            await question_of(session)
+            await approved(session)
             assert (git_repo / "inside").exists()
         assert not outside.exists()

@@ -7,7 +7,7 @@
 A session is STORED while no process has it. A process is STARTING until it is greeted and has loaded the session. In an
 IDLE session nothing runs: it takes a turn, or its process ends after a while. A RUNNING turn ends by itself or is
 interrupted (STOPPING); one that does not stop is ended with its process. Nothing is sent to a process that is ENDING. A
-process that is lost takes its own session with it, and no other.
+process that is lost takes its own session with it, and no other. Each change of the state is an event.
 
 In a hub each process has a supervisor. Closing the engine then only detaches from processes in which a turn runs, and the
 next hub attaches to them again. What differs between agents is a `AgentDialect`, and a `Conversation` with each process.
@@ -22,7 +22,6 @@ import uuid
 from abc import ABC, abstractmethod
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -46,7 +45,7 @@ from helmsman.errors import (
     SessionIdle,
     SessionNotFound,
 )
-from helmsman.model.events import EngineGone, Failure, Notice
+from helmsman.model.events import EngineGone, Failure, Notice, ProcessState, ProcessStateChanged
 from helmsman.model.options import SessionOptions
 
 if TYPE_CHECKING:
@@ -116,24 +115,17 @@ CATCH_UP_SECONDS: Final = 10.0
 _LOOK_FOR_IDLE: Final = 30.0
 
 
-class State(Enum):
-    """The state of a session; see the module."""
-
-    STORED = "stored"
-    STARTING = "starting"
-    IDLE = "idle"
-    RUNNING = "running"
-    STOPPING = "stopping"
-    ENDING = "ending"
-
-
-TRANSITIONS: Final[Mapping[State, frozenset[State]]] = {
-    State.STORED: frozenset({State.STARTING}),
-    State.STARTING: frozenset({State.IDLE, State.RUNNING, State.ENDING, State.STORED}),
-    State.IDLE: frozenset({State.RUNNING, State.ENDING, State.STORED}),
-    State.RUNNING: frozenset({State.IDLE, State.STOPPING, State.ENDING, State.STORED}),
-    State.STOPPING: frozenset({State.IDLE, State.ENDING, State.STORED}),
-    State.ENDING: frozenset({State.STORED}),
+TRANSITIONS: Final[Mapping[ProcessState, frozenset[ProcessState]]] = {
+    ProcessState.STORED: frozenset({ProcessState.STARTING}),
+    ProcessState.STARTING: frozenset(
+        {ProcessState.IDLE, ProcessState.RUNNING, ProcessState.ENDING, ProcessState.STORED}
+    ),
+    ProcessState.IDLE: frozenset({ProcessState.RUNNING, ProcessState.ENDING, ProcessState.STORED}),
+    ProcessState.RUNNING: frozenset(
+        {ProcessState.IDLE, ProcessState.STOPPING, ProcessState.ENDING, ProcessState.STORED}
+    ),
+    ProcessState.STOPPING: frozenset({ProcessState.IDLE, ProcessState.ENDING, ProcessState.STORED}),
+    ProcessState.ENDING: frozenset({ProcessState.STORED}),
 }
 
 
@@ -199,7 +191,14 @@ class ForkPoint:
 class AgentSession:
     """A session, and the process that has it."""
 
-    def __init__(self, session_id: str, directory: Path | None, options: SessionOptions) -> None:
+    def __init__(
+        self,
+        session_id: str,
+        directory: Path | None,
+        options: SessionOptions,
+        on_state: Callable[[AgentSession], None] = lambda session: None,
+    ) -> None:
+        """`on_state` is called after each change of the state."""
         self.id = session_id
         self.directory = directory
         self.options = options
@@ -207,7 +206,10 @@ class AgentSession:
         self.is_new = False
         """Whether it was opened here and has had no turn. Its agent may name it with the first one."""
         self.forked_from: ForkPoint | None = None
-        self.state = State.STORED
+        self.state = ProcessState.STORED
+        self.entered: list[ProcessState] = []
+        """States that were not reported yet."""
+        self._on_state = on_state
         self.process: AgentProcess | None = None
         self.conversation: Conversation | None = None
         self.turn: AgentTurn | None = None
@@ -237,27 +239,29 @@ class AgentSession:
     @property
     def is_ending(self) -> bool:
         """Return whether the process is about to end, so that nothing may be started in it."""
-        return self.state is State.ENDING or (self.conversation is not None and bool(self.conversation.stopped))
+        return self.state is ProcessState.ENDING or (self.conversation is not None and bool(self.conversation.stopped))
 
-    def enter(self, state: State) -> None:
+    def enter(self, state: ProcessState) -> None:
         """Change the state. A transition that `TRANSITIONS` does not know is an error in the engine."""
         if state is self.state:
             return
         assert state in TRANSITIONS[self.state], f"session {self.id}: {self.state.value} -> {state.value}"
         self.state = state
+        self.entered.append(state)
+        self._on_state(self)
 
     def begin(self, turn: AgentTurn) -> None:
         """A turn begins."""
         self.turn = turn
-        self.enter(State.RUNNING)
+        self.enter(ProcessState.RUNNING)
 
     def finish(self, turn: AgentTurn) -> None:
         """A turn is over."""
         if self.turn is turn:
             self.turn = None
             self.used_at = anyio.current_time()
-            if self.state in (State.RUNNING, State.STOPPING):
-                self.enter(State.IDLE)
+            if self.state in (ProcessState.RUNNING, ProcessState.STOPPING):
+                self.enter(ProcessState.IDLE)
         turn.ended.set()
 
 
@@ -525,7 +529,7 @@ class ProcessEngine(RoutedEngine):
         if options.cwd is None or not await anyio.to_thread.run_sync(options.cwd.is_dir):
             # Before the session exists: an agent would accept a missing directory and fail later.
             raise InvalidInput("A session needs a working directory. Name one that exists.", parameter="cwd")
-        session = AgentSession("", options.cwd, options)
+        session = AgentSession("", options.cwd, options, self._on_state)
         if self.dialect.starts_with_session:
             await self._start(session, options, None)
         else:
@@ -552,7 +556,7 @@ class ProcessEngine(RoutedEngine):
         source = await self._known(session_id, options)
         fork = await anyio.to_thread.run_sync(self.dialect.fork_point, session_id, last_turn_id)
         await self.dialect.check(self.config, options)
-        session = AgentSession(str(uuid.uuid4()), source.directory, options)
+        session = AgentSession(str(uuid.uuid4()), source.directory, options, self._on_state)
         session.forked_from = fork
         self._sessions[session.id] = session
         return self.dialect.opened(session, options)
@@ -577,10 +581,21 @@ class ProcessEngine(RoutedEngine):
         if session is None:
             stored = await anyio.to_thread.run_sync(self.dialect.find, session_id)
             # Another caller may have added the session during the lookup.
-            session = AgentSession(session_id, options.cwd or stored, options)
+            session = AgentSession(session_id, options.cwd or stored, options, self._on_state)
             session = self._sessions.setdefault(session_id, session)
         session.directory = session.directory or options.cwd
         return session
+
+    def _on_state(self, session: AgentSession) -> None:
+        """Report the states that a session has entered. A new one has no id before its agent names it."""
+        # An engine that is closed detaches from processes that run on: their state has not changed.
+        if session.id and self._lost is None:
+            entered, session.entered = session.entered, []
+            for state in entered:
+                event = ProcessStateChanged(session_id=session.id, state=state)
+                if session.process is not None:
+                    session.process.position.stamp(event)
+                self._router.deliver(event)
 
     def _rename(self, session: AgentSession, session_id: str) -> None:
         self._sessions.pop(session.id, None)
@@ -673,8 +688,8 @@ class ProcessEngine(RoutedEngine):
         await anyio.to_thread.run_sync(process.processes.end_started_by_turns)
 
     async def _stop_turn(self, session: AgentSession, conversation: Conversation, turn: AgentTurn) -> None:
-        if session.state is State.RUNNING:
-            session.enter(State.STOPPING)
+        if session.state is ProcessState.RUNNING:
+            session.enter(ProcessState.STOPPING)
         with suppress(EngineLost):  # the end of the process is reported by its reader
             await conversation.stop_turn(turn)
         with anyio.move_on_after(INTERRUPT_SECONDS):
@@ -705,12 +720,12 @@ class ProcessEngine(RoutedEngine):
         is_running = any(await anyio.to_thread.run_sync(record.activity))
         place = Path(record.place)
         policy = SessionOptions(agent=self.dialect.agent, cwd=place)  # until adoption, everything is asked
-        session = AgentSession(record.session_id, place, policy)
+        session = AgentSession(record.session_id, place, policy, self._on_state)
         session.launch, session.about = text(record.about.get("launch")), record.about
         session.confinement = optional_text(record.about.get("confinement"))
         session.cost = None  # how much of it belongs to this turn is not known
         left = _Left(record, await anyio.to_thread.run_sync(record.notes), is_running)
-        session.enter(State.STARTING)
+        session.enter(ProcessState.STARTING)
         await self._tasks.start(self._serve, session, self._owning(record), left)
         assert session.conversation is not None
         with anyio.move_on_after(CATCH_UP_SECONDS):
@@ -799,7 +814,7 @@ class ProcessEngine(RoutedEngine):
         opening: Opening = partial(open_child_agent, self.dialect.greeting, launch)
         if self._supervision is not None:
             opening = await self._supervised(launch, session)
-        session.enter(State.STARTING)
+        session.enter(ProcessState.STARTING)
         try:
             await self._tasks.start(self._serve, session, opening, None)
         except RuntimeError as error:
@@ -815,7 +830,7 @@ class ProcessEngine(RoutedEngine):
         # It ended while it was loading.
         if session.process is None:
             raise self._just_ended()
-        session.enter(State.IDLE)
+        session.enter(ProcessState.IDLE)
 
     def _just_ended(self) -> EngineLost:
         return EngineLost(f"{self.dialect.title} has just ended. Send the message again to start it.")
@@ -865,7 +880,7 @@ class ProcessEngine(RoutedEngine):
                     # Expected ends are no losses.
                     if (
                         self.dialect.ends_with_turn
-                        or session.state is State.ENDING
+                        or session.state is ProcessState.ENDING
                         or process.is_taken_over
                         or self._lost is not None
                     ):
@@ -895,7 +910,7 @@ class ProcessEngine(RoutedEngine):
             return
         assert session.conversation is not None
         session.process = None
-        session.enter(State.STORED)
+        session.enter(ProcessState.STORED)
         if loss is not None and session.turn is not None and session.turn.interrupted:
             session.conversation.end_turn(session.turn)  # it was interrupted
             loss = None
@@ -909,7 +924,7 @@ class ProcessEngine(RoutedEngine):
 
     async def _clear_up(self, session: AgentSession, process: AgentProcess | None) -> None:
         if process is None:
-            session.enter(State.STORED)
+            session.enter(ProcessState.STORED)
         else:
             self._report_gone(session, process, None)
         # A supervised process that runs on still needs its files.
@@ -926,7 +941,7 @@ class ProcessEngine(RoutedEngine):
             return
         is_running = session.turn is not None
         # From here on no work is given to it.
-        session.enter(State.ENDING)
+        session.enter(ProcessState.ENDING)
         with anyio.CancelScope(shield=True):
             await process.end(at_once=is_running)
             with anyio.move_on_after(END_SECONDS):
@@ -947,7 +962,7 @@ class ProcessEngine(RoutedEngine):
                             await self.end(session)
 
     def _is_idle(self, session: AgentSession) -> bool:
-        return session.state is State.IDLE and anyio.current_time() - session.used_at > self._idle
+        return session.state is ProcessState.IDLE and anyio.current_time() - session.used_at > self._idle
 
     # --- the end -----------------------------------------------------------------------------------------------------
 

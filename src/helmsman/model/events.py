@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from enum import Enum
 from typing import Any, ClassVar, Final, Literal, NamedTuple, Self, TypeAlias
 
 from msgspec import field
@@ -626,6 +627,26 @@ class EngineGone(Event, frozen=True, kw_only=True):
     """End of the engine of this session; whatever was running has ended."""
 
     failure: Failure
+
+
+class ProcessState(Enum):
+    """State of a session in its agent. `STORED` is a session without a process."""
+
+    STORED = "stored"
+    STARTING = "starting"
+    IDLE = "idle"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    ENDING = "ending"
+
+
+class ProcessStateChanged(Event, frozen=True, kw_only=True):
+    """Change of the agent's process of this session. It is no activity of the session.
+
+    Codex app-server, which has many sessions in one process, has no such events.
+    """
+
+    state: ProcessState
 
 
 class Unknown(Event, frozen=True, kw_only=True):

@@ -47,6 +47,7 @@ from helmsman.model.events import (
     OptionsChanged,
     OwnerChanged,
     PlaceRecorded,
+    ProcessStateChanged,
     ProposedPlan,
     Publication,
     PublicationChanged,
@@ -512,7 +513,7 @@ class SessionState(msgspec.Struct):
 
     def apply(self, event: Event) -> None:
         """Fold an event into the state. Never raises."""
-        if event.at is not None:
+        if event.at is not None and not isinstance(event, ProcessStateChanged):
             self.created_at, self.changed_at = min(self.created_at, event.at), event.at
         match event:
             case ItemDelta() | ItemStarted() | ItemEnded() if event.agent_id is None:  # by far the most

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from helmsman.base.redaction import redact, redact_value
 from helmsman.model.codec import decode, encode
-from helmsman.model.events import DiffUpdated, OwnerChanged, Source
+from helmsman.model.events import DiffUpdated, OwnerChanged, ProcessStateChanged, Source
 from helmsman.model.options import without_secrets
 from helmsman.store.connection import is_in
 from helmsman.store.database import encodable, from_microseconds, microseconds
@@ -34,6 +34,8 @@ _DIFF: Final = DiffUpdated.event_type()
 """Each diff contains the earlier ones, so only the newest is kept; the others keep their number without the diff."""
 _OWNER: Final = OwnerChanged.event_type()
 """The owner of a session outlives its events."""
+_PROCESS: Final = ProcessStateChanged.event_type()
+"""A process that ends for want of work is no activity of its session."""
 
 _APPEND: Final = (
     "INSERT INTO sessions (id, last_seq, compacted_seq, changed_at, source, source_offset) "
@@ -115,7 +117,7 @@ def append(connection: StoreConnection, events: Mapping[str, Sequence[NewEvent]]
                 "id": session_id,
                 "count": len(new),
                 "before": max(0, new[-1].number - len(new)),
-                "at": new[-1].at,
+                "at": max((event.at for event in new if event.kind != _PROCESS), default=0),
                 "source": None if source is None else source.process,
                 "offset": 0 if source is None else source.offset,
             },

@@ -34,7 +34,7 @@ from helmsman.agents.acp.updates import (
     unasked,
     write_answer,
 )
-from helmsman.agents.process_engine import AgentTurn, Conversation, State, as_words, session_not_found
+from helmsman.agents.process_engine import AgentTurn, Conversation, as_words, session_not_found
 from helmsman.base.json_values import amount, integer, mapping, optional_text, sequence, text, texts
 from helmsman.base.jsonrpc import Peer
 from helmsman.base.redaction import redact
@@ -51,6 +51,7 @@ from helmsman.model.answered_by import TURN_ENDED
 from helmsman.model.events import (
     Failure,
     Notice,
+    ProcessState,
     QuestionAsked,
     QuestionClosed,
     SessionRenamed,
@@ -599,7 +600,7 @@ class AcpConversation(Conversation):
         if self.session.process is not self.process:
             return
         if turn is not None and self.turn is turn:  # it still runs, and a graceful end would leave it time to continue
-            self.session.enter(State.ENDING)
+            self.session.enter(ProcessState.ENDING)
             await self.process.kill()
             self.end_turn(turn)
         await self.context.end(self.session)
