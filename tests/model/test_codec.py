@@ -7,6 +7,7 @@ import types
 import typing
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from enum import Enum
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -69,6 +70,8 @@ def of_type(hint: Any) -> st.SearchStrategy[Any]:
         return st.deferred(
             lambda: st.builds(hint, **{one.name: of_type(one.type) for one in msgspec.structs.fields(hint)})
         )
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return st.sampled_from(hint)
     if isinstance(hint, type) and issubclass(hint, tuple):
         return st.builds(hint, **{name: of_type(kind) for name, kind in typing.get_type_hints(hint).items()})
     return PLAIN[hint]

@@ -173,6 +173,18 @@ async def test_the_owner_ends_the_processes_of_a_killed_supervisor(tmp_path: Pat
         assert not record.directory.exists()
 
 
+async def test_who_comes_after_the_kill_of_a_supervisor_ends_its_processes(tmp_path: Path) -> None:
+    async with kept(tmp_path) as record:
+        os.kill(record.supervisor.pid, signal.SIGKILL)
+        while record.is_supervised:
+            await anyio.sleep(POLL)
+        with pytest.raises(EngineLost):
+            async with attach(record, epoch=1, title="stand-in"):
+                pass
+        assert not record.is_running
+        assert not record.directory.exists()
+
+
 async def test_an_owner_reads_what_a_killed_supervisor_has_logged(tmp_path: Path) -> None:
     async with kept(tmp_path) as record:
         async with attach(record, epoch=1, title="stand-in") as child:

@@ -19,6 +19,7 @@ import anyio.to_thread
 from helmsman.agents.supervisor.directory import (
     AGENT_SOCKET,
     forget,
+    has_record,
     make_directory,
     private_directory,
     socket_path,
@@ -259,26 +260,30 @@ async def attach(record: ProcessRecord, *, epoch: int, title: str) -> AsyncItera
         EngineLost: It has ended, or is about to.
     """
     deadline = anyio.current_time() + _ATTACH_SECONDS
-    # Owning and attaching are separate locks: others may look at the process, but only one sends input.
-    with try_own(record.directory, epoch) as owned:
-        if not owned and record.is_supervised:
-            raise Taken(f"This {title} is in use by another Helmsman process. Wait until that has ended.")
-        while True:
-            with try_attach(record.directory) as attached:
-                if attached:
-                    async with attach_to(record.socket, epoch=epoch) as process:
-                        try:
-                            yield process
-                        finally:
-                            # Without a supervisor nothing would end the agent.
-                            if process.is_lost:
-                                with anyio.CancelScope(shield=True):
-                                    await anyio.to_thread.run_sync(record.stop)
-                    return
-            # A supervisor that checks whether it may end gives way within moments.
-            if not record.is_supervised or anyio.current_time() > deadline:
-                raise EngineLost(f"This {title} has ended. Send the next message to continue from what was saved.")
-            await anyio.sleep(_ATTACH_POLL)
+    is_lost = False
+    try:
+        # Owning and attaching are separate locks: others may look at the process, but only one sends input.
+        with try_own(record.directory, epoch) as owned:
+            if not owned and record.is_supervised:
+                raise Taken(f"This {title} is in use by another Helmsman process. Wait until that has ended.")
+            while True:
+                with try_attach(record.directory) as attached:
+                    if attached:
+                        async with attach_to(record.socket, epoch=epoch) as process:
+                            try:
+                                yield process
+                            finally:
+                                is_lost = process.is_lost
+                        return
+                # A supervisor that checks whether it may end gives way within moments.
+                if not record.is_supervised or anyio.current_time() > deadline:
+                    raise EngineLost(f"This {title} has ended. Send the next message to continue from what was saved.")
+                await anyio.sleep(_ATTACH_POLL)
+    finally:
+        # Without a supervisor nothing would end the agent. One that ends by itself removes its record.
+        if is_lost or (not record.is_supervised and has_record(record.directory)):
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(record.stop)
 
 
 @asynccontextmanager

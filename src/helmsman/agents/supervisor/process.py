@@ -153,8 +153,11 @@ def stop_supervised(directory: Path, sockets: Sequence[Path], supervisor: Proces
     if child.is_alive():
         started |= descendants(child)
         end(child, CHILD_GRACE)
-    # Descendants may start more processes, so look again until none is left.
-    end_processes(lambda: still_running(started) | surviving_descendants(directory))
+    # Descendants may start more processes, so look again until none is left. The environment of one that is just
+    # executing a program cannot be read, so look once more after a moment.
+    for _ in range(2):
+        end_processes(lambda: still_running(started) | surviving_descendants(directory))
+        time.sleep(_POLL)
     forget(directory, *sockets)
 
 
