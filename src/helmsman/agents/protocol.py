@@ -235,6 +235,9 @@ class Trust(Value, frozen=True, kw_only=True):
     Attributes:
         asking_mode: The mode in which it asks before it acts; every session is set to it. None if it has no modes.
         safe_modes: Other modes in which it asks or changes nothing. It is set back from them, and stopped in all others.
+        asking_options: Settings besides the mode with which it asks, where it has them. It is stopped with other values.
+        acts_unasked: True if it may run commands or change files without asking, such as harmless ones. Others are
+            stopped when they do.
         memory: Patterns below its home of files that later sessions follow. It may not write them without asking.
         runs_repository_files: True if it may run files of a repository that the user has not trusted.
         variables: Variables with secrets that its sandbox shows, by their names or as `NAME_*`.
@@ -243,6 +246,8 @@ class Trust(Value, frozen=True, kw_only=True):
 
     asking_mode: str | None
     safe_modes: tuple[str, ...]
+    asking_options: Mapping[str, str]
+    acts_unasked: bool
     memory: tuple[str, ...]
     runs_repository_files: bool
     variables: tuple[str, ...]

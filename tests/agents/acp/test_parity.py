@@ -31,6 +31,8 @@ class Adapter(Profile):
     """Adapter, which has no sandbox here."""
 
     reading_mode = None
+    asking_options: Mapping[str, str] = {}
+    acts_unasked = True
     memory = ()
     runs_repository_files = False
     variables = ()
@@ -46,13 +48,7 @@ class ClaudeAdapter(Adapter):
     name = "claude-agent-acp"
     title = "Claude"
     asking_mode = "default"
-    model_by = "set_config_option"
-    steering = "request"
     counting = "turn"
-    cached_beside = True
-
-    def session_meta(self, options: SessionOptions) -> Mapping[str, Any]:
-        return {"claudeCode": {"options": {"settingSources": [], "strictMcpConfig": True}}}
 
     def command_end(self, fields: Mapping[str, Any]) -> tuple[str | None, int | None]:
         output = optional_text(fields.get("rawOutput"))
@@ -64,7 +60,6 @@ class CodexAdapter(Adapter):
     name = "codex-acp"
     title = "Codex"
     asking_mode = "read-only"
-    steering = "request"
 
     def is_remark(self, text: str) -> bool:
         return text.startswith("Warning: ")

@@ -105,7 +105,14 @@ class ToyDialect(AgentDialect):
     title = "Toy"
     engine_name = "toy"
     trust = Trust(
-        asking_mode=None, safe_modes=(), memory=(), runs_repository_files=False, variables=(), shared=("sessions",)
+        asking_mode=None,
+        safe_modes=(),
+        asking_options={},
+        acts_unasked=True,
+        memory=(),
+        runs_repository_files=False,
+        variables=(),
+        shared=("sessions",),
     )
     starts_with_session = False
     capabilities = Capabilities("toy", "Toy", dict.fromkeys(set(Capability) - {Capability.RESUME}, ""))

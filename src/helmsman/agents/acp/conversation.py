@@ -262,9 +262,8 @@ class AcpConversation(Conversation):
         directory, session = self.session.directory, self.session
         assert directory is not None
         await anyio.to_thread.run_sync(self._profile.refuse_danger, options, directory)
-        meta = self._profile.session_meta(options)
         known = mapping(mapping(self.process.answer.get("agentCapabilities")).get("sessionCapabilities"))
-        place: dict[str, Any] = {"cwd": str(directory), "mcpServers": [], **({"_meta": meta} if meta else {})}
+        place: dict[str, Any] = {"cwd": str(directory), "mcpServers": []}
         if options.writable_roots and "additionalDirectories" in known:
             place["additionalDirectories"] = [str(root) for root in options.writable_roots]
         if is_new:
@@ -322,14 +321,11 @@ class AcpConversation(Conversation):
         if access.mode is not None:
             # The mode comes first: no agent keeps it across a load, and some start in one that asks nothing.
             await self._set("session/set_mode", MODE, access.mode, modeId=access.mode)
-        for name, value in self._profile.asking_options.items():
+        for name, value in self._trust.asking_options.items():
             if name in self._option_names:
                 await self._set("session/set_config_option", name, value, configId=name, value=value)
         if options.model is not None and self._profile.model_by == "set_model":
             await self.ask("session/set_model", {"sessionId": self.session.id, "modelId": options.model})
-        elif options.model is not None and self._profile.model_by == "set_config_option":
-            params = {"sessionId": self.session.id, "configId": "model", "value": options.model}
-            await self.ask("session/set_config_option", params)
         self.access, self._is_set_up = access, True
         news, self._news = self._news, {}
         # Settings reported during the set-up count from here, in case the agent has changed one again since.
@@ -468,9 +464,6 @@ class AcpConversation(Conversation):
             case "when asked":
                 turn.later.append(message)
                 self.note(turn)
-            case "request":
-                # Claude's adapter queues a second prompt while the model streams, so steering has a separate request.
-                await self.ask("_session/steering", {"sessionId": self.session.id, "prompt": [text_block(message)]})
             case _:
                 pass  # the engine has refused it
 
@@ -557,7 +550,7 @@ class AcpConversation(Conversation):
         for name, value in settings.items():
             if name == MODE:
                 self._on_mode(value)
-            elif self._profile.asking_options[name] != value and self.access.answers != "yes":
+            elif self._trust.asking_options[name] != value and self.access.answers != "yes":
                 self._stop_unasking(f"{name} to {value}")
 
     def _on_mode(self, mode: str | None) -> None:
@@ -575,7 +568,7 @@ class AcpConversation(Conversation):
     def _stop_if_unasked(self, turn: AcpTurn, update: Mapping[str, Any]) -> None:
         """Stop an agent that asks before every act, if it has acted without asking."""
         call = turn.items.known(text(update.get("toolCallId")))
-        if self._profile.acts_unasked or call is None or update.get("status") != "completed":
+        if self._trust.acts_unasked or call is None or update.get("status") != "completed":
             return
         if self.access.answers != "yes" and text(call.fields.get("kind")) in ACTS and call.id not in turn.asked:
             self._stop_unasking("what it may do")

@@ -39,6 +39,7 @@ class Copilot(Profile):
     reading_mode = None
     memory = ()
     asking_options: Mapping[str, str] = {"allow_all": "off"}  # a session keeps the settings of its terminal
+    acts_unasked = True
     model_by = "environment"
     counting = "process"
     runs_repository_files = False

@@ -71,6 +71,8 @@ class Gemini(Profile):
     install = "npm install -g @google/gemini-cli"
     asking_mode = "default"
     reading_mode = "plan"
+    asking_options: Mapping[str, str] = {}
+    acts_unasked = True
     model_by = "set_model"
     counting = "files"
     memory = ()

@@ -43,16 +43,15 @@ class OpenCode(Profile):
     install = "npm install -g opencode-ai"
     asking_mode = "build"
     reading_mode = None
+    asking_options: Mapping[str, str] = {}
+    acts_unasked = False  # a command could change what its own session may do
     memory = ()
     variables = ("OPENCODE_*", "*_API_KEY")  # its settings, and the keys of its providers
     model_by = "set_model"
     steering = "second prompt"
     counting = "files"
-    cached_beside = True
-    thoughts_beside = True
     tells_later = True
     runs_repository_files = False
-    acts_unasked = False  # a command could change what its own session may do
 
     _DATABASE = "opencode.db"
     _SESSIONS = "helmsman"

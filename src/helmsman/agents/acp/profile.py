@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from helmsman.agents.transcripts import CarriedTranscripts
     from helmsman.model.options import SessionOptions
 
-SteeringWay = Literal["no", "second prompt", "when asked", "request"]
-"""Ways to send a message into a running turn: none; a second prompt; when the agent asks for it; a request."""
+SteeringWay = Literal["no", "second prompt", "when asked"]
+"""Ways to send a message into a running turn: none; a second prompt; when the agent asks for it."""
 
 Counting = Literal["nothing", "turn", "process", "files"]
 """Scope of the token counts in the answer to a prompt: none, the turn, or the whole process.
@@ -88,25 +88,16 @@ class Profile(ABC):
     """Command that installs it."""
     start_seconds: float = 180.0
     """Seconds until the first answer, which may take long on a busy machine and on the agent's very first start."""
-    asking_options: Mapping[str, str] = {}
-    """Settings of a session, besides its mode, in which it asks, where it has them."""
-    model_by: Literal["set_model", "set_config_option", "environment", "nothing"] = "nothing"
+    model_by: Literal["set_model", "environment", "nothing"] = "nothing"
     """Method to select the model."""
     steering: SteeringWay = "no"
     counting: Counting = "nothing"
-    cached_beside: bool = False
-    """True if cached tokens are counted separately from the input tokens."""
-    thoughts_beside: bool = False
-    """True if thought tokens are counted separately from the output tokens."""
-    acts_unasked: bool = True
-    """True if it may run commands or change files without asking, such as harmless ones. Others are stopped when they do."""
     tells_later: bool = False
     """True if the agent asks about a call before it reports the tool's input."""
     writable: tuple[Path, ...] = ()
     """Paths that it may write in a sandbox, besides those of the session and the shared parts of its home."""
 
-    # --- trust, without defaults
-    # ------------------------------------------------------------------------------------------
+    # --- trust, without defaults -------------------------------------------------------------------------------------
 
     @property
     @abstractmethod
@@ -117,6 +108,16 @@ class Profile(ABC):
     @abstractmethod
     def reading_mode(self) -> str | None:
         """Mode in which it changes nothing, if it has one."""
+
+    @property
+    @abstractmethod
+    def asking_options(self) -> Mapping[str, str]:
+        """Settings of a session, besides its mode, with which it asks, where it has them."""
+
+    @property
+    @abstractmethod
+    def acts_unasked(self) -> bool:
+        """True if it may run commands or change files without asking."""
 
     @property
     @abstractmethod
@@ -151,6 +152,8 @@ class Profile(ABC):
         return Trust(
             asking_mode=self.asking_mode,
             safe_modes=tuple(mode for mode in safe if mode is not None),
+            asking_options=self.asking_options,
+            acts_unasked=self.acts_unasked,
             memory=self.memory,
             runs_repository_files=self.runs_repository_files,
             variables=self.variables,
@@ -187,10 +190,6 @@ class Profile(ABC):
                 "decides whether the repository is trusted (`trust_repository`).",
                 parameter="trust_repository",
             )
-
-    def session_meta(self, options: SessionOptions) -> Mapping[str, Any]:
-        """Return the `_meta` for starting and loading a session, beyond the fields of the protocol."""
-        return {}
 
     def reads(self, env: Mapping[str, str]) -> tuple[Path, ...]:
         """Return the paths that it reads in a sandbox besides its home: its code, and logins of other programs."""
@@ -296,14 +295,11 @@ class Profile(ABC):
         """Counts by the protocol's names."""
         if integer(counts.get("inputTokens")) is None:
             return None
-        cached = count(counts.get("cachedReadTokens"))
-        written = count(counts.get("cachedWriteTokens"))
-        thoughts = count(counts.get("thoughtTokens"))
         return Usage(
-            input_tokens=count(counts.get("inputTokens")) + (cached + written if self.cached_beside else 0),
-            cached_input_tokens=cached,
-            output_tokens=count(counts.get("outputTokens")) + (thoughts if self.thoughts_beside else 0),
-            reasoning_output_tokens=thoughts,
+            input_tokens=count(counts.get("inputTokens")),
+            cached_input_tokens=count(counts.get("cachedReadTokens")),
+            output_tokens=count(counts.get("outputTokens")),
+            reasoning_output_tokens=count(counts.get("thoughtTokens")),
         )
 
     # --- files on disk -----------------------------------------------------------------------------------------------
@@ -360,6 +356,8 @@ class OwnAgent(Profile):
 
     asking_mode: str | None = None
     reading_mode: str | None = None
+    asking_options: Mapping[str, str] = {}
+    acts_unasked = True
     memory: tuple[str, ...] = ()
     runs_repository_files: bool = True
     variables = ("*",)  # which of them it needs is not known

@@ -44,6 +44,8 @@ class Qwen(Profile):
     install = "npm install -g @qwen-code/qwen-code"
     asking_mode = "default"
     reading_mode = "plan"
+    asking_options: Mapping[str, str] = {}
+    acts_unasked = True
     model_by = "set_model"
     steering = "when asked"
     counting = "turn"

@@ -284,6 +284,8 @@ class ExecDialect(AgentDialect):
     trust = Trust(
         asking_mode=None,  # it never asks
         safe_modes=(),
+        asking_options={},
+        acts_unasked=True,
         memory=(),
         runs_repository_files=False,  # the repository is called untrusted (`exec_command`)
         variables=(),
