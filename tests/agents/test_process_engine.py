@@ -105,20 +105,23 @@ def place(tmp_path: Path, git_repo: Path, monkeypatch: pytest.MonkeyPatch) -> It
 @pytest.fixture(
     params=[
         "toy",
-        *(pytest.param(name, marks=[pytest.mark.rare, pytest.mark.timeout(900)]) for name in ("claude", *NAMES)),
+        *(
+            pytest.param(name, marks=[pytest.mark.rare, pytest.mark.timeout(900)])
+            for name in ("claude", "claude in a sandbox", *NAMES)
+        ),
     ]
 )
 def any_place(
     request: pytest.FixtureRequest, place: Place, git_repo: Path, model: ScriptedModel, tmp_path: Path
 ) -> Place:
     """Return the place of the toy agent, or of a real one on a scripted model."""
-    name = request.param
+    name, _, where = request.param.partition(" ")
     if name == "toy":
         return place
     model.on("long", always(say("begun ", model.gate(), "and ended")))
     model.on("short", always(say("done")))  # wins: Qwen sends an unanswered "long" in one message with the next "short"
     model.otherwise(lambda _request: say("done"))
-    options = SessionOptions(agent=name, cwd=git_repo, unenforced=True)
+    options = SessionOptions(agent=name, cwd=git_repo, unenforced=not where)
     if name == "claude":
         home = tmp_path / "claude"
         env = dict(os.environ) | claude_environment(model, home)
