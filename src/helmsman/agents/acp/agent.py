@@ -209,8 +209,7 @@ class AcpAgent(SupervisedAgent):
     def sessions(self, settings: Settings, env: Mapping[str, str] | None) -> SessionReader | None:
         return self._profile.reader(launch_environment(env))
 
-    def spending(self, settings: Settings, env: Mapping[str, str] | None) -> SessionReader | None:
-        return self._profile.reader(launch_environment(env))
+    spending = sessions
 
 
 def known_agents(owner: Owner | None = None) -> list[AcpAgent]:

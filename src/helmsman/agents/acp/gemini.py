@@ -9,7 +9,6 @@ of the tool stands in its place.
 from __future__ import annotations
 
 import json
-import os
 import re
 import secrets
 from contextlib import suppress
@@ -36,7 +35,6 @@ from helmsman.base.files import changed_at, replace_file, size_and_time
 from helmsman.base.json_values import (
     count,
     integer,
-    json_object,
     json_object_in,
     mapping,
     optional_text,
@@ -54,8 +52,6 @@ if TYPE_CHECKING:
 
 _LOAD_AGAIN: Final = 1.0
 _CONTEXT: Final = "<session_context>"
-_MOST_COUNTED: Final = 100
-"""Limit of sessions whose counts are cached."""
 
 
 class Gemini(Profile):
@@ -182,7 +178,6 @@ class GeminiReader(SessionReader):
     def __init__(self, projects: Path) -> None:
         self.home = self._projects = projects
         self._seen = SeenFiles(_info)
-        self._counts: dict[str, _Count] = {}
 
     def sessions(self) -> Iterator[SessionInfo]:
         newest: dict[str, SessionInfo] = {}
@@ -219,51 +214,6 @@ class GeminiReader(SessionReader):
     def stored_turns(self, session_id: str) -> list[StoredTurn] | None:
         files = self._files(session_id)
         return _turns_in(files) if files else None
-
-    def spent(self, session_id: str) -> Usage:
-        # Reinsert it at the end, so that the loop below drops the session unused for longest.
-        counting = self._counts[session_id] = self._counts.pop(session_id, _Count())
-        while len(self._counts) > _MOST_COUNTED:
-            del self._counts[next(iter(self._counts))]
-        return counting.on(self._files(session_id))
-
-
-class _Count:
-    """Usage of a session. Its files only grow, so each line is read once, at the end of every turn."""
-
-    def __init__(self) -> None:
-        self._read: dict[Path, tuple[int, int]] = {}
-        """Identity of each file, and the position up to which it was read."""
-        self._used: dict[str, Usage] = {}
-        self._total = Usage()
-
-    def on(self, files: list[Path]) -> Usage:
-        for path in files:
-            try:
-                self._go_on(path)
-            except OSError:
-                continue
-        return self._total
-
-    def _go_on(self, path: Path) -> None:
-        with path.open("rb") as file:
-            status = os.fstat(file.fileno())
-            which, end = self._read.get(path, (status.st_ino, 0))
-            if which != status.st_ino or status.st_size < end:
-                end = 0  # it was written anew
-            file.seek(end)
-            for line in file:
-                # A line without a newline is still being written. It is read again at the next turn.
-                end += len(line) if line.endswith(b"\n") else 0
-                for message_id, message in _messages(json_object(line) or {}):
-                    self._take(message_id, _used(message))
-            self._read[path] = status.st_ino, end
-
-    def _take(self, message_id: str, used: Usage | None) -> None:
-        if used is not None:
-            # A message is written again when it changes: the newest count replaces the earlier one.
-            self._total = self._total - self._used.get(message_id, Usage()) + used
-            self._used[message_id] = used
 
 
 def _turns_in(files: list[Path]) -> list[StoredTurn]:

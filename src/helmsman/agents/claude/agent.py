@@ -112,8 +112,7 @@ class ClaudeAgent(SupervisedAgent):
 
         return OneFile(lambda session_id: projects.glob(f"*/{session_id}.jsonl"), directory_of)
 
-    def spending(self, settings: Settings, env: Mapping[str, str] | None) -> ClaudeSessions:
-        return _sessions_in(settings.claude_home)
+    spending = sessions
 
 
 def _sessions_in(home: Path) -> ClaudeSessions:
