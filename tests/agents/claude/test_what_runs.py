@@ -12,8 +12,6 @@ import anyio
 import pytest
 
 from helmsman import Session
-from helmsman.agents.agent_process import AgentProcess
-from helmsman.agents.claude.dialect import ClaudeDialect
 from helmsman.agents.claude.normalise import read_question
 from helmsman.agents.claude.storage import ClaudeSessions
 from helmsman.agents.sandbox import remove_scratch, scratch_of
@@ -131,32 +129,6 @@ async def test_the_next_process_of_a_session_is_started_when_the_last_one_has_be
         await session.say("then")
         await ended(session)
         assert order == ["started", "cleared", "started"]
-
-
-@pytest.mark.long
-@pytest.mark.anyio
-async def test_a_message_to_a_session_whose_idle_process_is_just_being_ended_goes_to_the_next_one(
-    place: Place, model: ScriptedModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ending, end = anyio.Event(), AgentProcess.end
-
-    async def end_and_tell(process: AgentProcess, *, at_once: bool) -> None:
-        ending.set()
-        await anyio.sleep(0.1)
-        await end(process, at_once=at_once)
-
-    monkeypatch.setattr(AgentProcess, "end", end_and_tell)
-    monkeypatch.setattr(ClaudeDialect, "idle_seconds", 1.0)
-    model.on("first", say("here"))
-    model.on("then", say("here I am"))
-    async with opened(place) as helm:
-        session = await helm.start("first", cwd=place.repo, agent="claude", unenforced=True)
-        await ended(session)
-        with anyio.fail_after(SECONDS):
-            await ending.wait()
-        await session.say("then")
-        await ended(session)
-        assert (session.error, session.result) == (None, "here I am")
 
 
 @pytest.mark.anyio

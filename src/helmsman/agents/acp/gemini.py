@@ -34,7 +34,6 @@ from helmsman.agents.session_files import (
 from helmsman.base.files import changed_at, replace_file, size_and_time
 from helmsman.base.json_values import (
     count,
-    integer,
     json_object_in,
     mapping,
     optional_text,
@@ -101,12 +100,6 @@ class Gemini(Profile):
 
     def command_end(self, fields: Mapping[str, Any]) -> tuple[str | None, int | None]:
         return None, None  # it never tells
-
-    def prompt_usage(self, answer: Mapping[str, Any]) -> Usage | None:
-        counts = mapping(mapping(mapping(answer.get("_meta")).get("quota")).get("token_count"))
-        if integer(counts.get("input_tokens")) is None:
-            return None
-        return Usage(input_tokens=count(counts.get("input_tokens")), output_tokens=count(counts.get("output_tokens")))
 
     def reader(self, env: Mapping[str, str]) -> SessionReader:
         return GeminiReader(self.home(env).path / "tmp")
