@@ -31,7 +31,7 @@ DEFAULT_USAGE: Final = Usage(input_tokens=100, cached_input_tokens=20, output_to
 """Usage of a response whose step does not set it."""
 
 
-class Answer(ABC):
+class Encoder(ABC):
     """Encodes one response."""
 
     def __init__(self, api: ModelApi, request: ModelRequest, usage: Usage) -> None:
@@ -56,7 +56,7 @@ class Answer(ABC):
         """Return the events after the last part, or those of an abnormal ending."""
 
 
-class AgentAnswer(Answer):
+class AgentEncoder(Encoder):
     """Encodes one response to an agent whose tools `agent_calls` knows: text, thoughts and calls."""
 
     has_called = False
@@ -106,8 +106,8 @@ class ModelApi(ABC):
         return False
 
     @abstractmethod
-    def answer(self, request: ModelRequest, usage: Usage) -> Answer:
-        """Begin a response."""
+    def encoder(self, request: ModelRequest, usage: Usage) -> Encoder:
+        """Return the encoder of a response."""
 
     def beats(self, parts: Sequence[script.Part], request: ModelRequest) -> list[Beat]:
         """Return the response as a sequence of events, waits and interruptions.
@@ -116,8 +116,8 @@ class ModelApi(ABC):
             NotOffered: A part needs a tool that this agent does not have.
         """
         usage = next((part.usage for part in parts if isinstance(part, script.Cost)), DEFAULT_USAGE)
-        answer = self.answer(request, usage)
-        beats = list(answer.begin())
+        encoder = self.encoder(request, usage)
+        beats = list(encoder.begin())
         for part in parts:
             match part:
                 case script.Gate():
@@ -125,10 +125,10 @@ class ModelApi(ABC):
                 case script.Cut() | script.Hang():
                     return [*beats, part]
                 case script.Ending():
-                    return [*beats, *answer.end(part)]
+                    return [*beats, *encoder.end(part)]
                 case _:
-                    beats += answer.part(part)
-        return [*beats, *answer.end(None)]
+                    beats += encoder.part(part)
+        return [*beats, *encoder.end(None)]
 
     def headers(self, parts: Sequence[script.Part]) -> Mapping[str, str]:
         """Return the headers of a stream."""

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base.json_values import rows
-from helmsman.testing.api import AgentAnswer, Beat, ModelApi, SentEvent, joined, text_of
+from helmsman.testing.api import AgentEncoder, Beat, ModelApi, SentEvent, joined, text_of
 from helmsman.testing.model_request import ModelRequest
 from helmsman.testing.script import Incomplete
 
@@ -69,7 +69,7 @@ class ChatApi(ModelApi):
     def is_aside(self, request: ModelRequest) -> bool:
         return not request.tools  # requests for titles and summaries have no tools
 
-    def answer(self, request: ModelRequest, usage: Usage) -> AgentAnswer:
+    def encoder(self, request: ModelRequest, usage: Usage) -> AgentEncoder:
         return (_Stream if request.body.get("stream") else _Whole)(self, request, usage)
 
     def encoded(self, event: SentEvent) -> bytes:
@@ -79,8 +79,8 @@ class ChatApi(ModelApi):
         return b"data: [DONE]\n\n" if "done" in event else f"data: {json.dumps(event)}\n\n".encode()
 
 
-class _Whole(AgentAnswer):
-    """Answer that is no stream, which some agents request for their own use."""
+class _Whole(AgentEncoder):
+    """Encoder of an answer that is no stream, which some agents request for their own use."""
 
     _text = ""
 
@@ -100,7 +100,7 @@ class _Whole(AgentAnswer):
         yield {**head, "choices": [choice], "usage": _usage(self.usage)}
 
 
-class _Stream(AgentAnswer):
+class _Stream(AgentEncoder):
     def begin(self) -> Iterable[Beat]:
         head = {"id": self.new_id("chatcmpl"), "created": 0, "model": self.request.model}
         self._head: SentEvent = {**head, "object": "chat.completion.chunk"}

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base.json_values import rows
-from helmsman.testing.api import AgentAnswer, Beat, ModelApi, SentEvent
+from helmsman.testing.api import AgentEncoder, Beat, ModelApi, SentEvent
 from helmsman.testing.model_request import ModelRequest
 from helmsman.testing.script import Incomplete
 
@@ -91,7 +91,7 @@ class GeminiApi(ModelApi):
     def is_aside(self, request: ModelRequest) -> bool:
         return not request.tools
 
-    def answer(self, request: ModelRequest, usage: Usage) -> AgentAnswer:
+    def encoder(self, request: ModelRequest, usage: Usage) -> AgentEncoder:
         # A request without tools is the router's, which wants JSON.
         return (_Routed if self.is_aside(request) else _Stream)(self, request, usage)
 
@@ -102,7 +102,7 @@ class GeminiApi(ModelApi):
         return f"data: {json.dumps(event)}\n\n".encode()
 
 
-class _Stream(AgentAnswer):
+class _Stream(AgentEncoder):
     def text(self, chunks: Sequence[script.Chunk], **mark: bool) -> Iterable[Beat]:
         return [_candidate([{"text": chunk, **mark}]) if isinstance(chunk, str) else chunk for chunk in chunks]
 

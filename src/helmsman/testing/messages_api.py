@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base.json_values import rows
 from helmsman.testing import script
-from helmsman.testing.api import AgentAnswer, Beat, ModelApi, SentEvent, text_of
+from helmsman.testing.api import AgentEncoder, Beat, ModelApi, SentEvent, text_of
 from helmsman.testing.model_request import ModelRequest
 
 if TYPE_CHECKING:
@@ -95,11 +95,11 @@ class MessagesApi(ModelApi):
     def error(self, failure: script.Fail) -> Mapping[str, Any]:
         return {"type": "error", "error": {"type": "api_error", **failure.error}}
 
-    def answer(self, request: ModelRequest, usage: Usage) -> AgentAnswer:
+    def encoder(self, request: ModelRequest, usage: Usage) -> AgentEncoder:
         return _Stream(self, request, usage)
 
 
-class _Stream(AgentAnswer):
+class _Stream(AgentEncoder):
     _blocks = 0
 
     def begin(self) -> Iterable[Beat]:

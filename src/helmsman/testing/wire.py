@@ -6,7 +6,7 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 from helmsman.testing import script
-from helmsman.testing.api import Answer, Beat, ModelApi, SentEvent, joined
+from helmsman.testing.api import Beat, Encoder, ModelApi, SentEvent, joined
 from helmsman.testing.dialect import Dialect
 from helmsman.testing.model_request import ModelRequest
 
@@ -37,11 +37,11 @@ class ResponsesApi(ModelApi):
             listed |= {f"x-codex-{limit.name}-{key}": str(value) for key, value in values.items() if value is not None}
         return listed
 
-    def answer(self, request: ModelRequest, usage: Usage) -> Answer:
+    def encoder(self, request: ModelRequest, usage: Usage) -> Encoder:
         return _Stream(self, request, usage)
 
 
-class _Stream(Answer):
+class _Stream(Encoder):
     def begin(self) -> Iterable[Beat]:
         self._dialect = Dialect(self.request)
         self._response = {"id": self.new_id("resp")}
