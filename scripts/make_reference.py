@@ -9,6 +9,9 @@ setting may be, the sentence with which a wrong value is refused.
 
 from __future__ import annotations
 
+import ast
+import inspect
+import itertools
 import sys
 import tempfile
 from pathlib import Path
@@ -23,7 +26,7 @@ from helmsman.mcp.server import toolset_tools
 from helmsman.mcp.toolset import Tool
 from helmsman.operations.schemas import listed_schema
 from helmsman.operations.texts import rendered
-from helmsman.settings import TOOLSETS, load_settings, setting_texts
+from helmsman.settings import PROJECT_CAN, SETTINGS, TOOLSETS, Settings, load_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -148,12 +151,26 @@ def _settings() -> Iterator[str]:
     with tempfile.TemporaryDirectory() as nowhere:
         place = Path(nowhere)
         chosen = load_settings({}, {"HOME": nowhere}, place, user_file=place / "none.toml")
-        for setting in setting_texts():
-            default = DEFAULTS_ELSEWHERE.get(setting.key) or _default(chosen, setting.key)
-            said = " | ".join(map(_escaped, (_allowed(setting.variable, place), setting.meaning, setting.project)))
+        meanings = _meanings()
+        for key, setting in SETTINGS.items():
+            default = DEFAULTS_ELSEWHERE.get(key) or _default(chosen, key)
+            meaning, project = meanings[key.removesuffix("_ms")], PROJECT_CAN[setting.project]
+            said = " | ".join(map(_escaped, (_allowed(setting.variable, place), meaning, project)))
             names = ", ".join(f"`{name}`" for name in (setting.variable, *setting.other_names))
-            yield f"| {names} | `{setting.key}` | {default} | {said} |"
+            yield f"| {names} | `{key}` | {default} | {said} |"
     yield ""
+
+
+def _meanings() -> dict[str, str]:
+    """Return what each setting means: the beginning of the docstring below its field."""
+    (declared,) = ast.parse(inspect.getsource(Settings)).body
+    assert isinstance(declared, ast.ClassDef)
+    meanings = {}
+    for field, text in itertools.pairwise(declared.body):
+        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+            first = inspect.cleandoc(str(text.value.value)).partition("\n\n")[0]
+            meanings[ast.unparse(field.target)] = " ".join(first.split()).removesuffix(".")
+    return meanings
 
 
 def _default(settings: object, key: str) -> str:

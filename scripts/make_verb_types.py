@@ -12,9 +12,10 @@ import importlib
 import inspect
 import os
 import sys
+import textwrap
 import types
 import typing
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -22,12 +23,13 @@ from typing import Any, Literal
 from generated_page import write_or_check
 from helmsman.hub.conversation import EVENTS
 from helmsman.model.client_tools import ClientTool
+from helmsman.model.options import SafetyOptions, StartOptions, TurnOptions, WorkOptions
 from helmsman.operations.nature import VERBS
 from helmsman.service import HelmsmanService
 from helmsman.settings import load_settings
 
 PAGE = "../src/helmsman/hub/verb_types.py"
-HEAD = '''"""Types of the verbs that a program may ask of the hub: of their arguments and, as `return`, of their results.
+HEAD = '''"""Signatures of the verbs that a program may ask of the hub.
 
 Made by `scripts/make_verb_types.py` from the service, and checked against it by the tests. They are texts because a program
 needs few of them, and does not load the modules of the others.
@@ -40,9 +42,13 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-VERB_TYPES: Final[Mapping[str, Mapping[str, str]]] = {
 '''
-EVENTS_TYPES = {"session_id": "str", "cursor": "int", "return": "tuple[int, list[tuple[str, str, str]]]"}
+TABLES = {
+    "OPTION_TYPES": "Groups of options, which several verbs take. A verb names one behind `**`.",
+    "VERB_TYPES": "Parameters and results.",
+}
+EVENTS_TYPES = "(session_id: str, cursor: int) -> tuple[int, list[tuple[str, str, str]]]"
+LINE = 120
 KEPT_BY_PROGRAM = frozenset({"on_question", "bring", "self"})
 """Parameters that the program itself handles."""
 
@@ -56,25 +62,50 @@ def module() -> str:
     """Return the module as text."""
     settings = load_settings({}, {"HOME": "/"}, Path("/"))
     service = HelmsmanService(settings, env={})
-    lines = [HEAD]
-    types_of_verbs = {EVENTS: EVENTS_TYPES, **{verb: declared(service, verb) for verb in VERBS}}
-    for verb, types_of_verb in sorted(types_of_verbs.items()):
-        entries = "".join(f'        "{name}": "{kind}",\n' for name, kind in types_of_verb.items())
-        lines.append(f'    "{verb}": {{\n{entries}    }},\n')
-    return "".join([*lines, "}\n"])
+    verbs = {EVENTS: EVENTS_TYPES, **{verb: declared(service, verb) for verb in VERBS}}
+    tables = zip(TABLES.items(), (option_groups(), verbs), strict=True)
+    return HEAD + "\n".join(table(name, meaning, entries) for (name, meaning), entries in tables)
 
 
-def declared(service: HelmsmanService, verb: str) -> dict[str, str]:
-    """Return the types of a verb as texts."""
+def table(name: str, meaning: str, entries: Mapping[str, str]) -> str:
+    """Return one mapping of names to signatures, in lines of at most 120 characters."""
+    lines = [f"{name}: Final[Mapping[str, str]] = {{"]
+    for key, signature in sorted(entries.items()):
+        if len(line := f'    "{key}": "{signature}",') <= LINE:
+            lines.append(line)
+        else:
+            wrapped = textwrap.wrap(
+                signature, LINE - 10, drop_whitespace=False, break_long_words=False, break_on_hyphens=False
+            )
+            lines += [f'    "{key}": (', *(f'        "{part}"' for part in wrapped), "    ),"]
+    return "\n".join([*lines, "}", f'"""{meaning}"""', ""])
+
+
+def declared(service: HelmsmanService, verb: str) -> str:
+    """Return the signature of a verb."""
     function = inspect.unwrap(functools.reduce(getattr, verb.split("."), typing.cast("Any", service)))
     hints = hints_of(function)
-    for name, parameter in inspect.signature(function).parameters.items():
-        if parameter.kind is parameter.VAR_KEYWORD:
-            (options,) = typing.get_args(hints.pop(name))
-            hints |= typing.get_type_hints(options)
-    given = hints.pop("return")
-    named = {name: text(kind) for name, kind in hints.items() if name not in KEPT_BY_PROGRAM}
-    return {**named, "return": text(given)}
+    parameters = [name for name in hints if name not in {*KEPT_BY_PROGRAM, "return"}]
+    listed = []
+    for name in parameters:
+        if inspect.signature(function).parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
+            (group,) = typing.get_args(hints[name])
+            listed.append(f"**{name}: {group.__name__}")
+        else:
+            listed.append(f"{name}: {text(hints[name])}")
+    return f"({', '.join(listed)}) -> {text(hints['return'])}"
+
+
+def option_groups() -> dict[str, str]:
+    """Return the groups of options. Each one extends the one before."""
+    groups: dict[str, str] = {}
+    known: set[str] = set()
+    for group in (SafetyOptions, StartOptions, WorkOptions, TurnOptions):
+        hints = typing.get_type_hints(group)
+        listed = [f"{name}: {text(kind)}" for name, kind in hints.items() if name not in known]
+        groups[group.__name__] = f"({', '.join([*listed, *(f'**options: {name}' for name in [*groups][-1:])])})"
+        known |= hints.keys()
+    return groups
 
 
 def hints_of(function: Any) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from helmsman import Helmsman
 from helmsman.base.structs import replace
 from helmsman.cli.checks import check_settings
 from helmsman.errors import InvalidSetting
-from helmsman.settings import Settings, ensure_state_dir, load_settings, setting_texts
+from helmsman.settings import PROJECT_CAN, SETTINGS, Settings, ensure_state_dir, load_settings
 
 
 class Place:
@@ -298,7 +298,7 @@ NARROWED: dict[str, tuple[str, list[tuple[str, object]], list[tuple[str, object]
 
 
 def test_every_setting_says_what_a_project_can_do_with_it() -> None:
-    texts = {setting.key: setting.project for setting in setting_texts()}
+    texts = {key: PROJECT_CAN[setting.project] for key, setting in SETTINGS.items()}
     assert set(texts) == ONLY_YOURS | set(NARROWED)
     assert {key for key, text in texts.items() if text == "nothing"} == ONLY_YOURS
 

@@ -5,7 +5,7 @@ to the root of the outermost repository), then the user's (in the platform's con
 checked, even one that another source overrides, so that mistakes appear at startup.
 
 A project file comes with a repository that may be hostile, so it may only restrict what the user's file and the
-defaults allow. Each setting says how (`_Setting.project`). Other values are ignored and reported (`Settings.ignored`):
+defaults allow. Each setting says how (`Setting.project`). Other values are ignored and reported (`Settings.ignored`):
 a repository can neither loosen anything nor keep Helmsman from starting. Tables of other modules (`[[rules]]`, …) stay
 unread in `Settings.files`; those modules check `ConfigFile.trusted` before a file may loosen anything.
 """
@@ -17,9 +17,10 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal, cast, get_args
+from typing import Annotated, Any, ClassVar, Final, Literal, cast, get_args, get_type_hints
 
 from msgspec import field
+from msgspec.structs import asdict
 
 from helmsman.base.addresses import REMOTE_TOKEN, engine_address
 from helmsman.base.budget import Budget
@@ -36,9 +37,48 @@ from helmsman.base.user_directories import (
 )
 from helmsman.errors import InvalidSetting
 
-# --- Parsers for values of settings -----------------------------------------------------------------------------------
+EngineChoice = Literal["auto", "app-server", "exec"]
+SnapshotChoice = Literal["auto", "on", "off"]
+OnLimit = Literal["ask", "wait", "fail"]
+"""What to do with a turn when the account's usage limit is reached."""
+LogLevel = Literal["debug", "info", "warning", "error"]
 
-# Each parser accepts one type, and its error names the allowed values.
+CONFIG_NAME: Final = "helmsman.toml"
+WORKTREES: Final = "worktrees"
+"""Directory for the worktrees of sessions, in the state directory."""
+WORKSPACES: Final = "workspaces"
+"""Directory for working trees from other machines."""
+WORKSPACE_STORES: Final = "workspace-stores"
+"""Directory for the repositories of those working trees."""
+
+OTHER_TABLES: Final = frozenset(
+    {
+        *("agents", "allow_workspace_patches", "budget", "cloud", "notify", "prices", "rules", "trusted_projects"),
+        *("capabilities", "checks", "worktree", "agents_answer_first", "clients_share_sessions"),
+    }
+)
+"""Keys of `helmsman.toml` that other modules read (`helmsman.approvals.rule_book`, …). Add new ones here."""
+
+_OWN_SWITCHES: Final = ("agents_answer_first", "clients_share_sessions")
+"""Settings that let a model act in the user's place.
+
+Only the user's own file may set them: a variable may come from a client configuration in a repository.
+"""
+
+TOOLSETS: Final = ("sessions", "agents", "extras", "capabilities", "compat", "router")
+_CONFIG_LIMIT: Final = 1024 * 1024
+MCP_ANSWER_SECONDS: Final = 300.0
+"""Default timeout for questions of a session that an MCP client opened."""
+RETENTION_DAYS: Final = 30
+LONGEST_RETENTION_DAYS: Final = 36_500
+_MONTH_MS: Final = 30 * 24 * 60 * 60 * 1000
+_MS: Final = "_ms"
+"""End of the key of a setting that users write in milliseconds, and code reads in seconds (`milliseconds`)."""
+
+
+# --- readers of values -----------------------------------------------------------------------------------------------
+
+# Each reader accepts one type, and its error names the allowed values.
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\*?")
@@ -52,6 +92,15 @@ class Given(Value, frozen=True):
     value: object
     base: Path
     home: Path
+
+    @property
+    def setting(self) -> Setting:
+        return SETTINGS[self.key]
+
+    @property
+    def field(self) -> str:
+        """Field of `Settings`."""
+        return self.key.removesuffix(_MS)
 
     def refuse(self, allowed: str) -> InvalidSetting:
         return InvalidSetting(f"{self.name} is {self.value!r}, which is not valid. Set it to {allowed}.")
@@ -67,6 +116,13 @@ def whole_number(least: int, most: int) -> Callable[[Given], int]:
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
             raise given.refuse(f"a whole number from {least} to {most}")
         return value
+
+    return parse
+
+
+def milliseconds(least: int) -> Callable[[Given], float]:
+    def parse(given: Given) -> float:
+        return whole_number(least, _MONTH_MS)(given) / 1000
 
     return parse
 
@@ -187,43 +243,99 @@ def database_address(given: Given) -> str:
     return value
 
 
-EngineChoice = Literal["auto", "app-server", "exec"]
-SnapshotChoice = Literal["auto", "on", "off"]
-OnLimit = Literal["ask", "wait", "fail"]
-"""What to do with a turn when the account's usage limit is reached."""
-LogLevel = Literal["debug", "info", "warning", "error"]
+def level_of_log(given: Given) -> str:
+    """`warn` is what most other programs call it."""
+    is_short = isinstance(given.value, str) and given.value.strip().lower() == "warn"
+    return "warning" if is_short else one_of(*get_args(LogLevel))(given)
 
-CONFIG_NAME: Final = "helmsman.toml"
-WORKTREES: Final = "worktrees"
-"""Directory for the worktrees of sessions, in the state directory."""
-WORKSPACES: Final = "workspaces"
-"""Directory for working trees from other machines."""
-WORKSPACE_STORES: Final = "workspace-stores"
-"""Directory for the repositories of those working trees."""
 
-OTHER_TABLES: Final = frozenset(
-    {
-        *("agents", "allow_workspace_patches", "budget", "cloud", "notify", "prices", "rules", "trusted_projects"),
-        *("capabilities", "checks", "worktree", "agents_answer_first", "clients_share_sessions"),
-    }
-)
-"""Keys of `helmsman.toml` that other modules read (`helmsman.approvals.rule_book`, …). Add new ones here."""
+def toolsets(given: Given) -> tuple[str, ...]:
+    value = given.value
+    names = value.split(",") if isinstance(value, str) else value
+    if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) for name in names):
+        raise given.refuse(f"one or several of {', '.join(TOOLSETS)}, separated by commas")
+    chosen = tuple(dict.fromkeys(cast("str", name).strip().lower() for name in names))
+    if not set(chosen) <= set(TOOLSETS):
+        raise given.refuse(f"one or several of {', '.join(TOOLSETS)}, separated by commas")
+    if {"compat", "router"} <= set(chosen):
+        raise InvalidSetting(
+            f"{given.name} asks for compat and router, and both have a tool named codex, with different parameters. "
+            "Choose one of the two.",
+        )
+    return chosen
 
-_OWN_SWITCHES: Final = ("agents_answer_first", "clients_share_sessions")
-"""Settings that let a model act in the user's place.
 
-Only the user's own file may set them: a variable may come from a client configuration in a repository.
-"""
+def remote_engine(given: Given) -> str:
+    if not isinstance(given.value, str):
+        raise given.refuse("the address of an engine")
+    return engine_address(given.value.strip()).geturl()
 
-TOOLSETS: Final = ("sessions", "agents", "extras", "capabilities", "compat", "router")
-_CONFIG_LIMIT: Final = 1024 * 1024
-MCP_ANSWER_SECONDS: Final = 300.0
-"""Default timeout for questions of a session that an MCP client opened."""
-RETENTION_DAYS: Final = 30
-LONGEST_RETENTION_DAYS: Final = 36_500
-_DAY_MS: Final = 24 * 60 * 60 * 1000
-_SECONDS: Final = ("approval_timeout", "engine_idle", "first_event_timeout", "hub_idle", "inactivity_timeout")
-"""Settings that users write in milliseconds and code reads in seconds."""
+
+# --- rights of a project's file ------------------------------------------------------------------------------------
+
+
+def only_yours(own: Any, _asked: Any) -> Any:
+    """Ignore the project's value: a repository must not choose programs, the place of the state, or what is visible of
+    it.
+    """
+    return own
+
+
+def smaller(own: float, asked: float) -> float:
+    return min(own, asked)
+
+
+def denied_sooner(own: float | None, asked: float) -> float | None:
+    """Return the smaller of two times after which a question is denied; None is the default."""
+    # None means the usual time, so a project's value must be below that.
+    return asked if asked < (MCP_ANSWER_SECONDS if own is None else own) else own
+
+
+def sooner(own: float, asked: float) -> float:
+    """Return the earlier of two deadlines, where 0 means never."""
+    return min(own or asked, asked or own)
+
+
+def fewer(own: tuple[str, ...], asked: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the intersection, or the user's own value if it would be empty."""
+    return tuple(name for name in asked if name in own) or own
+
+
+def off(own: bool, asked: bool) -> bool:
+    return own and asked
+
+
+def sooner_over(own: str, asked: str) -> str:
+    """Return the value that stops earlier."""
+    return min(own, asked, key=("fail", "ask", "wait").index)
+
+
+Narrowing = Callable[[Any, Any], Any]
+"""Combines the user's value with a project's. The result never allows more than the user's value."""
+
+PROJECT_CAN: Final[Mapping[Narrowing, str]] = {
+    only_yours: "nothing",
+    smaller: "make it smaller",
+    denied_sooner: "make it smaller",
+    sooner: "make it smaller, or set it where it is 0",
+    fewer: "take some away",
+    off: "switch it off",
+    max: "switch it on",
+    sooner_over: "have it ask where it waits, or fail",
+}
+
+
+class Setting(Value, frozen=True):
+    """How a field of `Settings` is set: by which variable, and what a project's file may do with it."""
+
+    variable: str
+    read: Callable[[Given], Any]
+    project: Narrowing = only_yours
+    other_names: tuple[str, ...] = ()
+    """Variables that mean the same."""
+
+
+# --- the settings ----------------------------------------------------------------------------------------------------
 
 
 class ConfigFile(Value, frozen=True):
@@ -235,54 +347,125 @@ class ConfigFile(Value, frozen=True):
 
 
 class Settings(SecretValue, frozen=True, kw_only=True):
-    """All settings. `files` are the configuration files read, highest precedence first.
+    """All settings. A field with a `Setting` can be set; its docstring is also its documentation for users.
 
-    `ignored` lists, in sentences, the values of a project's file without effect.
+    `files` are the configuration files read, highest precedence first. `ignored` lists, in sentences, the values of a
+    project's file without effect.
     """
 
     secrets: ClassVar[tuple[str, ...]] = ("default_config", "codex_remote_token", "fleet_url", "store")
-    default_agent: str = "codex"
-    default_model: str | None = None
-    default_profile: str | None = None
-    default_config: Mapping[str, Any] = field(default_factory=dict)
-    codex_path: Path | None
-    codex_home: Path
-    approval_timeout: float | None
-    """Seconds; None where it is not configured. Then `MCP_ANSWER_SECONDS` holds for sessions of MCP clients."""
-    max_sessions: int
-    event_buffer_size: int
-    log_level: LogLevel
-    engine: EngineChoice
-    tools: tuple[str, ...]
-    state_dir: Path
-    detach: bool
-    expose_primitives: bool
-    require_confirmation: bool = False
-    channel: bool = False
-    oauth: bool = False
-    otel: bool = False
-    claude_path: Path | None = None
-    claude_home: Path = Path()
-    engine_idle: float = 900.0
-    first_event_timeout: float = 0.0
-    hub_idle: float = 60.0
-    inactivity_timeout: float = 0.0
-    shell_snapshots: SnapshotChoice = "auto"
-    snapshots: bool = True
-    retention_days: int = RETENTION_DAYS
-    workspace_limit_mb: int = 512
-    workspace_file_limit_mb: int = 64
-    workspace_from_remote: bool = True
-    on_limit: OnLimit = "ask"
-    sandbox_readable: tuple[Path, ...] = ()
-    sandbox_variables: tuple[str, ...] = ()
-    allowed_roots: tuple[Path, ...] = ()
-    codex_remote: str | None = None
+    default_agent: Annotated[str, Setting("HELMSMAN_DEFAULT_AGENT", agent_name)] = "codex"
+    """Who runs a session that names no agent."""
+    default_model: Annotated[str | None, Setting("HELMSMAN_DEFAULT_MODEL", plain_name)] = None
+    """The model of a Codex session that names none."""
+    default_profile: Annotated[str | None, Setting("HELMSMAN_DEFAULT_PROFILE", plain_name)] = None
+    """The profile of Codex's configuration for a session that names none."""
+    default_config: Annotated[Mapping[str, Any], Setting("HELMSMAN_DEFAULT_CONFIG", config_table)] = field(
+        default_factory=dict
+    )
+    """Keys of Codex's configuration for every session, under those that it names itself (in the file: a table)."""
+    codex_path: Annotated[Path | None, Setting("CODEX_CLI_PATH", program)] = None
+    """The Codex binary."""
+    codex_remote: Annotated[str | None, Setting("HELMSMAN_CODEX_REMOTE", remote_engine)] = None
+    """A `codex app-server` to connect to instead of starting one: ws://127.0.0.1:PORT or wss://HOST:PORT; its token is
+    in HELMSMAN_CODEX_REMOTE_TOKEN.
+    """
+    fleet_url: Annotated[str | None, Setting(FLEET_URL, database_address)] = None
+    """The fleet that new work is given to: postgresql://USER@HOST/DATABASE, as `helmsman fleet init` has set it up.
+
+    It may contain a password.
+    """
+    store: Annotated[str | None, Setting(STORE, database_address)] = None
+    """The Postgres that holds transcripts, tasks, schedules and notices: postgresql://USER@HOST/DATABASE; without it, a
+    file in the state directory does.
+
+    It may contain a password.
+    """
+    codex_home: Annotated[Path, Setting("CODEX_HOME", existing_directory)]
+    """Codex's home."""
+    claude_path: Annotated[Path | None, Setting("CLAUDE_CLI_PATH", program)] = None
+    """The Claude Code binary."""
+    claude_home: Annotated[Path, Setting("CLAUDE_CONFIG_DIR", any_path)] = Path()
+    """Where Claude Code keeps its settings and sessions."""
+    approval_timeout: Annotated[float | None, Setting("APPROVAL_TIMEOUT_MS", milliseconds(1), denied_sooner)] = None
+    """A question without an answer is denied after this; if it is not set, after 300000 in sessions that an MCP client
+    opened, and never in sessions that a person opened.
+
+    Seconds; None where it is not configured. Then `MCP_ANSWER_SECONDS` holds for sessions of MCP clients.
+    """
+    max_sessions: Annotated[int, Setting("MAX_SESSIONS", whole_number(1, 1000), smaller)] = 10
+    """Turns running at once."""
+    event_buffer_size: Annotated[int, Setting("EVENT_BUFFER_SIZE", whole_number(1, 1_000_000), smaller)] = 500
+    """Events kept for each session."""
+    log_level: Annotated[LogLevel, Setting("LOG_LEVEL", level_of_log)] = "info"
+    """What is logged; logs go to stderr."""
+    engine: Annotated[EngineChoice, Setting("HELMSMAN_ENGINE", one_of(*get_args(EngineChoice)))] = "auto"
+    """What runs Codex; auto is the app-server where Codex has one."""
+    tools: Annotated[tuple[str, ...], Setting("HELMSMAN_TOOLS", toolsets, fewer)] = ("sessions",)
+    """Toolsets that `helmsman serve` offers."""
+    state_dir: Annotated[Path, Setting("HELMSMAN_STATE_DIR", any_path)]
+    """Tasks, rules given at a prompt, audit log, worktrees, engines, HTTP token."""
+    allowed_roots: Annotated[tuple[Path, ...], Setting("HELMSMAN_ALLOWED_ROOTS", directories)] = ()
+    """Directories that sessions may work and write in and take images from, as PATH lists them (in the file: a list);
+    what could write elsewhere is then refused.
+    """
+    sandbox_readable: Annotated[tuple[Path, ...], Setting("HELMSMAN_SANDBOX_READABLE", paths)] = ()
+    """Further files and directories that agents in Codex's sandbox may read, as PATH lists them (in the file: a
+    list).
+    """
+    sandbox_variables: Annotated[tuple[str, ...], Setting("HELMSMAN_SANDBOX_VARIABLES", variable_names)] = ()
+    """Variables with secrets that agents in Codex's sandbox get, separated by commas, such as GH_TOKEN or NPM_* (in the
+    file: a list).
+    """
+    channel: Annotated[bool, Setting("HELMSMAN_CHANNEL", switch)] = False
+    """Finished turns and open questions are pushed into the Claude Code session that started them (a preview of it)."""
+    oauth: Annotated[bool, Setting("HELMSMAN_OAUTH", switch)] = False
+    """MCP clients over HTTP may ask the user for access by OAuth, on a page behind the dashboard's login."""
+    otel: Annotated[bool, Setting("HELMSMAN_OTEL", switch)] = False
+    """The hub sends traces and metrics of sessions by OpenTelemetry, without prompts and commands (extra `otel`)."""
+    detach: Annotated[bool, Setting("HELMSMAN_DETACH", switch, off)] = True
+    """Engines outlive the process that started them."""
+    engine_idle: Annotated[float, Setting("HELMSMAN_ENGINE_IDLE_MS", milliseconds(1000), smaller)] = 900.0
+    """How long an idle engine without clients keeps running."""
+    hub_idle: Annotated[float, Setting("HELMSMAN_HUB_IDLE_MS", milliseconds(0))] = 60.0
+    """How long the hub stays when no client is connected and nothing runs."""
+    first_event_timeout: Annotated[float, Setting("HELMSMAN_FIRST_EVENT_TIMEOUT_MS", milliseconds(0), sooner)] = 0.0
+    """A turn whose model shows no sign of life within this is ended; 0 is never, and steps and tasks then have
+    60000.
+    """
+    inactivity_timeout: Annotated[
+        float, Setting("HELMSMAN_INACTIVITY_TIMEOUT_MS", milliseconds(0), sooner, ("CODEX_OUTPUT_TIMEOUT_MS",))
+    ] = 0.0
+    """The same between two signs of life, never while a question waits; 0 is never, and steps and tasks then have
+    600000.
+    """
+    on_limit: Annotated[OnLimit, Setting("HELMSMAN_ON_LIMIT", one_of(*get_args(OnLimit)), sooner_over)] = "ask"
+    """What to do with a turn when the account's usage limit is reached: ask, wait for its reset and resume, or fail."""
+    shell_snapshots: Annotated[
+        SnapshotChoice, Setting("HELMSMAN_SHELL_SNAPSHOTS", one_of(*get_args(SnapshotChoice)))
+    ] = "auto"
+    """Whether Codex keeps a snapshot of the login shell for its commands; auto is off unless Codex is configured so."""
+    snapshots: Annotated[bool, Setting("HELMSMAN_SNAPSHOTS", switch)] = True
+    """Files are kept as they are before each turn, for `helmsman session rewind`."""
+    retention_days: Annotated[int, Setting("HELMSMAN_RETENTION_DAYS", whole_number(1, LONGEST_RETENTION_DAYS))] = (
+        RETENTION_DAYS
+    )
+    """How long transcripts and results are kept after the last use of their session."""
+    workspace_limit_mb: Annotated[int, Setting("HELMSMAN_WORKSPACE_LIMIT_MB", whole_number(1, 100_000), smaller)] = 512
+    """So much of a working tree travels to another machine or back, in megabytes."""
+    workspace_file_limit_mb: Annotated[
+        int, Setting("HELMSMAN_WORKSPACE_FILE_LIMIT_MB", whole_number(1, 100_000), smaller)
+    ] = 64
+    """The same for a new or changed file."""
+    workspace_from_remote: Annotated[bool, Setting("HELMSMAN_WORKSPACE_FROM_REMOTE", switch)] = True
+    """Machines of a fleet fetch what was pushed."""
+    expose_primitives: Annotated[
+        bool, Setting("HELMSMAN_EXPOSE_PRIMITIVES", switch, off, ("HELMSMAN_ALLOW_INTERNAL_TOOLS",))
+    ] = False
+    """The toolset router also lists its `_codex_…` tools, and those of other agents."""
+    require_confirmation: Annotated[bool, Setting("HELMSMAN_REQUIRE_CONFIRMATION", switch, max)] = False
+    """The router asks back before it undoes or overwrites work."""
     codex_remote_token: str | None = None
-    fleet_url: str | None = None
-    """Address of the fleet's database. It may contain a password."""
-    store: str | None = None
-    """Address of a Postgres store, which may contain a password; None for the file in the state directory."""
     files: tuple[ConfigFile, ...] = ()
     user_file: Path | None = None
     """Path of the user's own file, which may not exist."""
@@ -300,6 +483,16 @@ class Settings(SecretValue, frozen=True, kw_only=True):
         # The roots have their links resolved, so the state directory needs the same.
         state_dir = self.state_dir.resolve()
         return (*self.allowed_roots, state_dir / WORKTREES, state_dir / WORKSPACES) if self.allowed_roots else ()
+
+
+def _settings() -> dict[str, Setting]:
+    hints = get_type_hints(Settings, include_extras=True)
+    found = {name: setting for name, kind in hints.items() for setting in getattr(kind, "__metadata__", ())}
+    return {name + _MS if setting.variable.endswith(_MS.upper()) else name: setting for name, setting in found.items()}
+
+
+SETTINGS: Final[Mapping[str, Setting]] = _settings()
+"""Settings by their keys in `helmsman.toml`."""
 
 
 def load_settings(
@@ -329,32 +522,30 @@ def load_settings(
     projects = _project_files(cwd, home, user)
     files = (*projects, *(() if user is None else (user,)))
 
-    values: dict[str, Any] = {key: setting.default for key, setting in _SETTINGS.items()}
-    values |= {
-        "codex_home": home / ".codex",
-        "claude_home": home / ".claude",
-        "state_dir": Path(usual_state_directory(env)),
-    }
+    usual = Settings(
+        codex_home=home / ".codex",
+        claude_home=home / ".claude",
+        state_dir=Path(usual_state_directory(env)),
+        codex_remote_token=env.get(REMOTE_TOKEN) or None,
+        files=files,
+        user_file=user_file,
+    )
+    values = asdict(usual)
     # First the user's own file, because the values of projects are held against it.
-    for value in _from_file(user, home) if user is not None else ():
-        values[value.key] = _SETTINGS[value.key].parse(value)
+    for given in _from_file(user, home) if user is not None else ():
+        values[given.field] = given.setting.read(given)
     ignored: list[str] = []
     own_budget = budget_of(user)
     values |= {name: _own_switch(name, user) for name in _OWN_SWITCHES}
     # From the outermost file to the nearest, because each may narrow those before.
     for project in reversed(projects):
-        for value in _from_file(project, home):
-            ignored += _narrow(values, value)
+        for given in _from_file(project, home):
+            ignored += _narrow(values, given)
         ignored += own_budget.ignored(project.content.get("budget", {}), project.path)
         ignored += _tried_in_vain(project)
-    for given in (_from_environment(env, cwd, home), _from_flags(flags or {}, cwd, home)):
-        for value in given:
-            values[value.key] = _SETTINGS[value.key].parse(value)
-    milliseconds = {name: values.pop(f"{name}_ms") for name in _SECONDS}
-    seconds: dict[str, Any] = {name: value and value / 1000 for name, value in milliseconds.items()}
-    token = env.get(REMOTE_TOKEN) or None
-    values |= {"files": files, "user_file": user_file, "ignored": tuple(ignored)}
-    return Settings(**seconds, codex_remote_token=token, **values)
+    for given in (*_from_environment(env, cwd, home), *_from_flags(flags or {}, cwd, home)):
+        values[given.field] = given.setting.read(given)
+    return Settings(**{**values, "ignored": tuple(ignored)})
 
 
 def own_file(env: Mapping[str, str] | None = None) -> Path:
@@ -365,15 +556,16 @@ def own_file(env: Mapping[str, str] | None = None) -> Path:
 
 def _narrow(values: dict[str, Any], given: Given) -> Iterable[str]:
     """Restrict a setting by a project's value. Yield a sentence for a value without effect."""
-    setting, own = _SETTINGS[given.key], values[given.key]
+    setting, own = given.setting, values[given.field]
     if setting.project is only_yours:
         yield f"{given.name} is ignored: only your own file, {setting.variable} or a flag can set it."
         return
-    asked = setting.parse(given)
-    values[given.key] = setting.project(own, asked)
-    if values[given.key] != asked:
+    asked = setting.read(given)
+    values[given.field] = setting.project(own, asked)
+    if values[given.field] != asked:
+        yours = round(own * 1000) if own is not None and given.key.endswith(_MS) else own
         yield (
-            f"{given.name} is {given.value!r}, which is more than you have ({_shown(own)}), and is ignored: a project's "
+            f"{given.name} is {given.value!r}, which is more than you have ({_shown(yours)}), and is ignored: a project's "
             f"file may only narrow. Set {setting.variable} or the same key in your own file if you want it."
         )
 
@@ -426,24 +618,6 @@ def ensure_state_dir(path: Path) -> Path:
     return path
 
 
-class SettingText(Value, frozen=True):
-    """Setting in words, for the documentation. `project` says how a project's file may change it."""
-
-    key: str
-    variable: str
-    meaning: str
-    project: str
-    other_names: tuple[str, ...] = ()
-
-
-def setting_texts() -> tuple[SettingText, ...]:
-    """Return all settings in words."""
-    return tuple(
-        SettingText(key, setting.variable, setting.meaning, _IN_WORDS[setting.project], setting.other_names)
-        for key, setting in _SETTINGS.items()
-    )
-
-
 # --- where values come from ------------------------------------------------------------------------------------------
 
 
@@ -453,14 +627,14 @@ _FLAGS: Final = {"default_model": "model", "default_profile": "profile", "defaul
 
 def _from_flags(flags: Mapping[str, object], cwd: Path, home: Path) -> Iterable[Given]:
     for key, value in flags.items():
-        if key not in _SETTINGS:
+        if key not in SETTINGS:
             raise InvalidSetting(f"There is no setting {key!r}. {_nearest(key)}")
         if value is not None:
             yield Given(key, "--" + _FLAGS.get(key, key).replace("_", "-"), value, cwd, home)
 
 
 def _from_environment(env: Mapping[str, str], cwd: Path, home: Path) -> Iterable[Given]:
-    for key, setting in _SETTINGS.items():
+    for key, setting in SETTINGS.items():
         for variable in reversed((setting.variable, *setting.other_names)):  # the first is the one that counts
             if value := env.get(variable):
                 yield Given(key, variable, value, cwd, home)
@@ -470,13 +644,13 @@ def _from_file(file: ConfigFile, home: Path) -> Iterable[Given]:
     for key, value in file.content.items():
         if key in OTHER_TABLES:
             continue
-        if key not in _SETTINGS:
+        if key not in SETTINGS:
             raise InvalidSetting(f"{file.path} has an unknown key {key!r}. {_nearest(key)}")
         yield Given(key, f"{key} in {file.path}", value, file.path.parent, home)
 
 
 def _nearest(key: str) -> str:
-    known = sorted({*_SETTINGS, *OTHER_TABLES})
+    known = sorted({*SETTINGS, *OTHER_TABLES})
     close = nearest(key, known)
     return f"Did you mean {close}?" if close else f"Use one of: {', '.join(known)}."
 
@@ -522,306 +696,3 @@ def _home(env: Mapping[str, str]) -> Path:
     if (home := home_directory(env)) == NOBODY_KNOWS:
         raise InvalidSetting("This user has no home directory. Set HOME.")
     return Path(home)
-
-
-# --- parsers of values ---------------------------------------------------------------------------------------------
-
-
-def _log_level(given: Given) -> str:
-    """`warn` is what most other programs call it."""
-    is_short = isinstance(given.value, str) and given.value.strip().lower() == "warn"
-    return "warning" if is_short else one_of(*get_args(LogLevel))(given)
-
-
-def _toolsets(given: Given) -> tuple[str, ...]:
-    value = given.value
-    names = value.split(",") if isinstance(value, str) else value
-    if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) for name in names):
-        raise given.refuse(f"one or several of {', '.join(TOOLSETS)}, separated by commas")
-    chosen = tuple(dict.fromkeys(cast("str", name).strip().lower() for name in names))
-    if not set(chosen) <= set(TOOLSETS):
-        raise given.refuse(f"one or several of {', '.join(TOOLSETS)}, separated by commas")
-    if {"compat", "router"} <= set(chosen):
-        raise InvalidSetting(
-            f"{given.name} asks for compat and router, and both have a tool named codex, with different parameters. "
-            "Choose one of the two.",
-        )
-    return chosen
-
-
-def _address(given: Given) -> str:
-    if not isinstance(given.value, str):
-        raise given.refuse("the address of an engine")
-    return engine_address(given.value.strip()).geturl()
-
-
-# --- rights of a project's file ------------------------------------------------------------------------------------
-
-
-def only_yours(own: Any, _asked: Any) -> Any:
-    """Ignore the project's value: a repository must not choose programs, the place of the state, or what is visible of
-    it.
-    """
-    return own
-
-
-def _smaller(own: int, asked: int) -> int:
-    return min(own, asked)
-
-
-def _denied_sooner(own: int | None, asked: int) -> int | None:
-    """Return the smaller of two times after which a question is denied; None is the default."""
-    # None means the usual time, so a project's value must be below that.
-    usual = int(MCP_ANSWER_SECONDS * 1000)
-    return asked if asked < (usual if own is None else own) else own
-
-
-def _sooner(own: int, asked: int) -> int:
-    """Return the earlier of two deadlines, where 0 means never."""
-    return min(own or asked, asked or own)
-
-
-def _fewer(own: tuple[str, ...], asked: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the intersection, or the user's own value if it would be empty."""
-    return tuple(name for name in asked if name in own) or own
-
-
-def _off(own: bool, asked: bool) -> bool:
-    return own and asked
-
-
-def _sooner_over(own: str, asked: str) -> str:
-    """Return the value that stops earlier."""
-    return min(own, asked, key=("fail", "ask", "wait").index)
-
-
-_Narrowing = Callable[[Any, Any], Any]
-"""Combines the user's value with a project's. The result never allows more than the user's value."""
-
-_IN_WORDS: Final[Mapping[_Narrowing, str]] = {
-    only_yours: "nothing",
-    _smaller: "make it smaller",
-    _denied_sooner: "make it smaller",
-    _sooner: "make it smaller, or set it where it is 0",
-    _fewer: "take some away",
-    _off: "switch it off",
-    max: "switch it on",
-    _sooner_over: "have it ask where it waits, or fail",
-}
-
-
-class _Setting(Value, frozen=True):
-    variable: str
-    default: Any
-    meaning: str
-    parse: Callable[[Given], Any]
-    project: _Narrowing
-    other_names: tuple[str, ...] = ()
-    """Variables that mean the same."""
-
-
-_SETTINGS: Final[Mapping[str, _Setting]] = {
-    "default_agent": _Setting(
-        "HELMSMAN_DEFAULT_AGENT", "codex", "who runs a session that names no agent", agent_name, only_yours
-    ),
-    "default_model": _Setting(
-        "HELMSMAN_DEFAULT_MODEL", None, "the model of a Codex session that names none", plain_name, only_yours
-    ),
-    "default_profile": _Setting(
-        "HELMSMAN_DEFAULT_PROFILE",
-        None,
-        "the profile of Codex's configuration for a session that names none",
-        plain_name,
-        only_yours,
-    ),
-    "default_config": _Setting(
-        "HELMSMAN_DEFAULT_CONFIG",
-        {},
-        "keys of Codex's configuration for every session, under those that it names itself (in the file: a table)",
-        config_table,
-        only_yours,
-    ),
-    "codex_path": _Setting("CODEX_CLI_PATH", None, "the Codex binary", program, only_yours),
-    "codex_remote": _Setting(
-        "HELMSMAN_CODEX_REMOTE",
-        None,
-        "a `codex app-server` to connect to instead of starting one: ws://127.0.0.1:PORT or wss://HOST:PORT; its token is "
-        f"in {REMOTE_TOKEN}",
-        _address,
-        only_yours,
-    ),
-    "fleet_url": _Setting(
-        FLEET_URL,
-        None,
-        "the fleet that new work is given to: postgresql://USER@HOST/DATABASE, as `helmsman fleet init` has set it up",
-        database_address,
-        only_yours,
-    ),
-    "store": _Setting(
-        STORE,
-        None,
-        "the Postgres that holds transcripts, tasks, schedules and notices: postgresql://USER@HOST/DATABASE; without it, "
-        "a file in the state directory does",
-        database_address,
-        only_yours,
-    ),
-    "codex_home": _Setting("CODEX_HOME", None, "Codex's home", existing_directory, only_yours),
-    "claude_path": _Setting("CLAUDE_CLI_PATH", None, "the Claude Code binary", program, only_yours),
-    "claude_home": _Setting(
-        "CLAUDE_CONFIG_DIR", None, "where Claude Code keeps its settings and sessions", any_path, only_yours
-    ),
-    "approval_timeout_ms": _Setting(
-        "APPROVAL_TIMEOUT_MS",
-        None,
-        "a question without an answer is denied after this; if it is not set, after 300000 in sessions that an MCP client "
-        "opened, and never in sessions that a person opened",
-        whole_number(1, 30 * _DAY_MS),
-        _denied_sooner,
-    ),
-    "max_sessions": _Setting("MAX_SESSIONS", 10, "turns running at once", whole_number(1, 1000), _smaller),
-    "event_buffer_size": _Setting(
-        "EVENT_BUFFER_SIZE", 500, "events kept for each session", whole_number(1, 1_000_000), _smaller
-    ),
-    "log_level": _Setting("LOG_LEVEL", "info", "what is logged; logs go to stderr", _log_level, only_yours),
-    "engine": _Setting(
-        "HELMSMAN_ENGINE",
-        "auto",
-        "what runs Codex; auto is the app-server where Codex has one",
-        one_of(*get_args(EngineChoice)),
-        only_yours,
-    ),
-    "tools": _Setting("HELMSMAN_TOOLS", ("sessions",), "toolsets that `helmsman serve` offers", _toolsets, _fewer),
-    "state_dir": _Setting(
-        "HELMSMAN_STATE_DIR",
-        None,
-        "tasks, rules given at a prompt, audit log, worktrees, engines, HTTP token",
-        any_path,
-        only_yours,
-    ),
-    "allowed_roots": _Setting(
-        "HELMSMAN_ALLOWED_ROOTS",
-        (),
-        "directories that sessions may work and write in and take images from, as PATH lists them (in the file: a list); "
-        "what could write elsewhere is then refused",
-        directories,
-        only_yours,
-    ),
-    "sandbox_readable": _Setting(
-        "HELMSMAN_SANDBOX_READABLE",
-        (),
-        "further files and directories that agents in Codex's sandbox may read, as PATH lists them (in the file: a list)",
-        paths,
-        only_yours,
-    ),
-    "sandbox_variables": _Setting(
-        "HELMSMAN_SANDBOX_VARIABLES",
-        (),
-        "variables with secrets that agents in Codex's sandbox get, separated by commas, such as GH_TOKEN or NPM_* (in the "
-        "file: a list)",
-        variable_names,
-        only_yours,
-    ),
-    "channel": _Setting(
-        "HELMSMAN_CHANNEL",
-        False,
-        "finished turns and open questions are pushed into the Claude Code session that started them (a preview of it)",
-        switch,
-        only_yours,
-    ),
-    "oauth": _Setting(
-        "HELMSMAN_OAUTH",
-        False,
-        "MCP clients over HTTP may ask the user for access by OAuth, on a page behind the dashboard's login",
-        switch,
-        only_yours,
-    ),
-    "otel": _Setting(
-        "HELMSMAN_OTEL",
-        False,
-        "the hub sends traces and metrics of sessions by OpenTelemetry, without prompts and commands (extra `otel`)",
-        switch,
-        only_yours,
-    ),
-    "detach": _Setting("HELMSMAN_DETACH", True, "engines outlive the process that started them", switch, _off),
-    "engine_idle_ms": _Setting(
-        "HELMSMAN_ENGINE_IDLE_MS",
-        900_000,
-        "how long an idle engine without clients keeps running",
-        whole_number(1000, 30 * _DAY_MS),
-        _smaller,
-    ),
-    "hub_idle_ms": _Setting(
-        "HELMSMAN_HUB_IDLE_MS",
-        60_000,
-        "how long the hub stays when no client is connected and nothing runs",
-        whole_number(0, 30 * _DAY_MS),
-        only_yours,
-    ),
-    "first_event_timeout_ms": _Setting(
-        "HELMSMAN_FIRST_EVENT_TIMEOUT_MS",
-        0,
-        "a turn whose model shows no sign of life within this is ended; 0 is never, and steps and tasks then have 60000",
-        whole_number(0, 30 * _DAY_MS),
-        _sooner,
-    ),
-    "inactivity_timeout_ms": _Setting(
-        "HELMSMAN_INACTIVITY_TIMEOUT_MS",
-        0,
-        "the same between two signs of life, never while a question waits; 0 is never, and steps and tasks then have 600000",
-        whole_number(0, 30 * _DAY_MS),
-        _sooner,
-        ("CODEX_OUTPUT_TIMEOUT_MS",),
-    ),
-    "on_limit": _Setting(
-        "HELMSMAN_ON_LIMIT",
-        "ask",
-        "what to do with a turn when the account's usage limit is reached: ask, wait for its reset and resume, or fail",
-        one_of(*get_args(OnLimit)),
-        _sooner_over,
-    ),
-    "shell_snapshots": _Setting(
-        "HELMSMAN_SHELL_SNAPSHOTS",
-        "auto",
-        "whether Codex keeps a snapshot of the login shell for its commands; auto is off unless Codex is configured so",
-        one_of(*get_args(SnapshotChoice)),
-        only_yours,
-    ),
-    "snapshots": _Setting(
-        "HELMSMAN_SNAPSHOTS",
-        True,
-        "files are kept as they are before each turn, for `helmsman session rewind`",
-        switch,
-        only_yours,
-    ),
-    "retention_days": _Setting(
-        "HELMSMAN_RETENTION_DAYS",
-        RETENTION_DAYS,
-        "how long transcripts and results are kept after the last use of their session",
-        whole_number(1, LONGEST_RETENTION_DAYS),
-        only_yours,
-    ),
-    "workspace_limit_mb": _Setting(
-        "HELMSMAN_WORKSPACE_LIMIT_MB",
-        512,
-        "so much of a working tree travels to another machine or back, in megabytes",
-        whole_number(1, 100_000),
-        _smaller,
-    ),
-    "workspace_file_limit_mb": _Setting(
-        "HELMSMAN_WORKSPACE_FILE_LIMIT_MB", 64, "the same for a new or changed file", whole_number(1, 100_000), _smaller
-    ),
-    "workspace_from_remote": _Setting(
-        "HELMSMAN_WORKSPACE_FROM_REMOTE", True, "machines of a fleet fetch what was pushed", switch, only_yours
-    ),
-    "expose_primitives": _Setting(
-        "HELMSMAN_EXPOSE_PRIMITIVES",
-        False,
-        "the toolset router also lists its `_codex_…` tools, and those of other agents",
-        switch,
-        _off,
-        ("HELMSMAN_ALLOW_INTERNAL_TOOLS",),
-    ),
-    "require_confirmation": _Setting(
-        "HELMSMAN_REQUIRE_CONFIRMATION", False, "the router asks back before it undoes or overwrites work", switch, max
-    ),
-}

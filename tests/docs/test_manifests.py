@@ -14,7 +14,7 @@ import jsonschema
 
 from helmsman._version import __version__
 from helmsman.mcp.server import toolset_tools
-from helmsman.settings import setting_texts
+from helmsman.settings import SETTINGS
 
 ROOT = Path(__file__).parents[2]
 SCHEMAS = Path(__file__).parent / "schemas"
@@ -54,7 +54,7 @@ def test_the_package_has_a_console_script_of_its_own_name() -> None:
 
 
 def test_manifests_name_variables_and_tools_that_exist() -> None:
-    known = {setting.variable for setting in setting_texts()}
+    known = {setting.variable for setting in SETTINGS.values()}
     server, manifest = load(ROOT / "server.json"), load(BUNDLE / "manifest.json")
     assert {variable["name"] for variable in server["packages"][0]["environmentVariables"]} <= known
     assert set(manifest["server"]["mcp_config"]["env"]) <= known

@@ -25,7 +25,7 @@ from helmsman.mcp.toolset import Tool
 from helmsman.model import events, questions
 from helmsman.model.options import TurnOptions
 from helmsman.operations.schemas import listed_schema
-from helmsman.settings import OTHER_TABLES, load_settings, setting_texts
+from helmsman.settings import OTHER_TABLES, SETTINGS, load_settings
 from helmsman.tasks.model import Task
 from tests.docs.pages import ROOT, read
 from tests.listings import OFFERED, fields, listed_now
@@ -119,7 +119,7 @@ def _exists(reference: str) -> bool:
                 value for name, value in vars(questions).items() if name.isupper() and isinstance(value, str)
             }
         case "helmsman.toml":
-            return rest in {*OTHER_TABLES, *(setting.key for setting in setting_texts())}
+            return rest in {*OTHER_TABLES, *SETTINGS}
         case _:
             pass
     name, _, value = reference.partition(" = ")
@@ -204,7 +204,7 @@ def _variables() -> set[str]:
     with_account = (ROOT / "tests" / "live" / "test_account.py").read_text(encoding="utf-8")
     return {
         *re.findall(r"\bCODEX_E2E\b", with_account),
-        *(name for setting in setting_texts() for name in (setting.variable, *setting.other_names)),
+        *(name for setting in SETTINGS.values() for name in (setting.variable, *setting.other_names)),
     }
 
 

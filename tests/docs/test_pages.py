@@ -12,7 +12,7 @@ import click
 import pytest
 
 from helmsman.cli.app import app
-from helmsman.settings import setting_texts
+from helmsman.settings import SETTINGS
 from tests.docs.pages import PAGES, ROOT, anchors, blocks, commands, links, name_of, read
 
 every_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -52,7 +52,7 @@ def test_commands_can_be_typed_as_they_stand(page: Path) -> None:
 
 @every_page
 def test_variables_exist(page: Path) -> None:
-    names = {name for setting in setting_texts() for name in (setting.variable, *setting.other_names)}
+    names = {name for setting in SETTINGS.values() for name in (setting.variable, *setting.other_names)}
     known = names | OTHER_VARIABLES
     assert set(re.findall(r"\bHELMSMAN_[A-Z0-9_]+\b", read(page))) <= known
 

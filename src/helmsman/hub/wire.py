@@ -6,6 +6,7 @@ types of a verb from `helmsman.hub.verb_types`. A session is sent as its id, and
 
 from __future__ import annotations
 
+import ast
 import importlib
 import os
 import re
@@ -20,7 +21,7 @@ import msgspec
 
 from helmsman.base.structs import path_from_text
 from helmsman.errors import HelmsmanError
-from helmsman.hub.verb_types import VERB_TYPES
+from helmsman.hub.verb_types import OPTION_TYPES, VERB_TYPES
 from helmsman.sessions.session import Session
 
 _MODULE: Final = re.compile(r"helmsman(?:\.[a-z_0-9]+)+")
@@ -40,9 +41,20 @@ _MISTAKES: Final[Mapping[str, type[Exception]]] = {"TypeError": TypeError, "Valu
 """Errors of callers that are not ours."""
 
 
+@cache
+def _signature(declared: str) -> Mapping[str, str]:
+    """Return the types in a signature by the names of its parameters, and of the result as `RESULT`."""
+    function = ast.parse(f"def verb{declared}: ...").body[0]
+    assert isinstance(function, ast.FunctionDef)
+    types = {one.arg: ast.unparse(one.annotation) for one in function.args.args if one.annotation is not None}
+    if (options := function.args.kwarg) is not None and options.annotation is not None:
+        types |= _signature(OPTION_TYPES[ast.unparse(options.annotation)])
+    return types if function.returns is None else {**types, RESULT: ast.unparse(function.returns)}
+
+
 def parameters_of(verb: str) -> Sequence[str]:
     """Return the names of a verb's parameters, in their order."""
-    return [name for name in VERB_TYPES[verb] if name != RESULT]
+    return [name for name in _signature(VERB_TYPES[verb]) if name != RESULT]
 
 
 @cache
@@ -51,7 +63,7 @@ def type_of(verb: str, name: str) -> Any:
 
     Loads the modules of this type only.
     """
-    declared = VERB_TYPES[verb].get(name)
+    declared = _signature(VERB_TYPES[verb]).get(name)
     if declared is None:
         return None
     # Only the modules of this type, because all of them together take long to import.
@@ -69,7 +81,7 @@ def type_of(verb: str, name: str) -> Any:
 
 def callbacks_of(verb: str) -> Sequence[tuple[Any, ...]]:
     """Return the types of the arguments of each function that a verb takes."""
-    named = [name for name, kind in VERB_TYPES[verb].items() if kind.startswith("Callable[")]
+    named = [name for name, kind in _signature(VERB_TYPES[verb]).items() if kind.startswith("Callable[")]
     return [found for name in named if (found := function_types(type_of(verb, name))) is not None]
 
 
