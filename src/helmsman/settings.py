@@ -5,7 +5,7 @@ to the root of the outermost repository), then the user's (in the platform's con
 checked, even one that another source overrides, so that mistakes appear at startup.
 
 A project file comes with a repository that may be hostile, so it may only restrict what the user's file and the
-defaults allow. Each setting says how (`Setting.project`). Other values are ignored and reported (`Settings.ignored`):
+defaults allow. Each setting says how (`SettingSource.project`). Other values are ignored and reported (`Settings.ignored`):
 a repository can neither loosen anything nor keep Helmsman from starting. Tables of other modules (`[[rules]]`, …) stay
 unread in `Settings.files`; those modules check `ConfigFile.trusted` before a file may loosen anything.
 """
@@ -94,7 +94,7 @@ class Given(Value, frozen=True):
     home: Path
 
     @property
-    def setting(self) -> Setting:
+    def setting(self) -> SettingSource:
         return SETTINGS[self.key]
 
     @property
@@ -325,7 +325,7 @@ PROJECT_CAN: Final[Mapping[Narrowing, str]] = {
 }
 
 
-class Setting(Value, frozen=True):
+class SettingSource(Value, frozen=True):
     """How a field of `Settings` is set: by which variable, and what a project's file may do with it."""
 
     variable: str
@@ -347,123 +347,129 @@ class ConfigFile(Value, frozen=True):
 
 
 class Settings(SecretValue, frozen=True, kw_only=True):
-    """All settings. A field with a `Setting` can be set; its docstring is also its documentation for users.
+    """All settings. A field with a `SettingSource` can be set; its docstring is also its documentation for users.
 
     `files` are the configuration files read, highest precedence first. `ignored` lists, in sentences, the values of a
     project's file without effect.
     """
 
     secrets: ClassVar[tuple[str, ...]] = ("default_config", "codex_remote_token", "fleet_url", "store")
-    default_agent: Annotated[str, Setting("HELMSMAN_DEFAULT_AGENT", agent_name)] = "codex"
+    default_agent: Annotated[str, SettingSource("HELMSMAN_DEFAULT_AGENT", agent_name)] = "codex"
     """Who runs a session that names no agent."""
-    default_model: Annotated[str | None, Setting("HELMSMAN_DEFAULT_MODEL", plain_name)] = None
+    default_model: Annotated[str | None, SettingSource("HELMSMAN_DEFAULT_MODEL", plain_name)] = None
     """The model of a Codex session that names none."""
-    default_profile: Annotated[str | None, Setting("HELMSMAN_DEFAULT_PROFILE", plain_name)] = None
+    default_profile: Annotated[str | None, SettingSource("HELMSMAN_DEFAULT_PROFILE", plain_name)] = None
     """The profile of Codex's configuration for a session that names none."""
-    default_config: Annotated[Mapping[str, Any], Setting("HELMSMAN_DEFAULT_CONFIG", config_table)] = field(
+    default_config: Annotated[Mapping[str, Any], SettingSource("HELMSMAN_DEFAULT_CONFIG", config_table)] = field(
         default_factory=dict
     )
     """Keys of Codex's configuration for every session, under those that it names itself (in the file: a table)."""
-    codex_path: Annotated[Path | None, Setting("CODEX_CLI_PATH", program)] = None
+    codex_path: Annotated[Path | None, SettingSource("CODEX_CLI_PATH", program)] = None
     """The Codex binary."""
-    codex_remote: Annotated[str | None, Setting("HELMSMAN_CODEX_REMOTE", remote_engine)] = None
+    codex_remote: Annotated[str | None, SettingSource("HELMSMAN_CODEX_REMOTE", remote_engine)] = None
     """A `codex app-server` to connect to instead of starting one: ws://127.0.0.1:PORT or wss://HOST:PORT; its token is
     in HELMSMAN_CODEX_REMOTE_TOKEN.
     """
-    fleet_url: Annotated[str | None, Setting(FLEET_URL, database_address)] = None
+    fleet_url: Annotated[str | None, SettingSource(FLEET_URL, database_address)] = None
     """The fleet that new work is given to: postgresql://USER@HOST/DATABASE, as `helmsman fleet init` has set it up.
 
     It may contain a password.
     """
-    store: Annotated[str | None, Setting(STORE, database_address)] = None
+    store: Annotated[str | None, SettingSource(STORE, database_address)] = None
     """The Postgres that holds transcripts, tasks, schedules and notices: postgresql://USER@HOST/DATABASE; without it, a
     file in the state directory does.
 
     It may contain a password.
     """
-    codex_home: Annotated[Path, Setting("CODEX_HOME", existing_directory)]
+    codex_home: Annotated[Path, SettingSource("CODEX_HOME", existing_directory)]
     """Codex's home."""
-    claude_path: Annotated[Path | None, Setting("CLAUDE_CLI_PATH", program)] = None
+    claude_path: Annotated[Path | None, SettingSource("CLAUDE_CLI_PATH", program)] = None
     """The Claude Code binary."""
-    claude_home: Annotated[Path, Setting("CLAUDE_CONFIG_DIR", any_path)] = Path()
+    claude_home: Annotated[Path, SettingSource("CLAUDE_CONFIG_DIR", any_path)] = Path()
     """Where Claude Code keeps its settings and sessions."""
-    approval_timeout: Annotated[float | None, Setting("APPROVAL_TIMEOUT_MS", milliseconds(1), denied_sooner)] = None
+    approval_timeout: Annotated[float | None, SettingSource("APPROVAL_TIMEOUT_MS", milliseconds(1), denied_sooner)] = (
+        None
+    )
     """A question without an answer is denied after this; if it is not set, after 300000 in sessions that an MCP client
     opened, and never in sessions that a person opened.
 
     Seconds; None where it is not configured. Then `MCP_ANSWER_SECONDS` holds for sessions of MCP clients.
     """
-    max_sessions: Annotated[int, Setting("MAX_SESSIONS", whole_number(1, 1000), smaller)] = 10
+    max_sessions: Annotated[int, SettingSource("MAX_SESSIONS", whole_number(1, 1000), smaller)] = 10
     """Turns running at once."""
-    event_buffer_size: Annotated[int, Setting("EVENT_BUFFER_SIZE", whole_number(1, 1_000_000), smaller)] = 500
+    event_buffer_size: Annotated[int, SettingSource("EVENT_BUFFER_SIZE", whole_number(1, 1_000_000), smaller)] = 500
     """Events kept for each session."""
-    log_level: Annotated[LogLevel, Setting("LOG_LEVEL", level_of_log)] = "info"
+    log_level: Annotated[LogLevel, SettingSource("LOG_LEVEL", level_of_log)] = "info"
     """What is logged; logs go to stderr."""
-    engine: Annotated[EngineChoice, Setting("HELMSMAN_ENGINE", one_of(*get_args(EngineChoice)))] = "auto"
+    engine: Annotated[EngineChoice, SettingSource("HELMSMAN_ENGINE", one_of(*get_args(EngineChoice)))] = "auto"
     """What runs Codex; auto is the app-server where Codex has one."""
-    tools: Annotated[tuple[str, ...], Setting("HELMSMAN_TOOLS", toolsets, fewer)] = ("sessions",)
+    tools: Annotated[tuple[str, ...], SettingSource("HELMSMAN_TOOLS", toolsets, fewer)] = ("sessions",)
     """Toolsets that `helmsman serve` offers."""
-    state_dir: Annotated[Path, Setting("HELMSMAN_STATE_DIR", any_path)]
+    state_dir: Annotated[Path, SettingSource("HELMSMAN_STATE_DIR", any_path)]
     """Tasks, rules given at a prompt, audit log, worktrees, engines, HTTP token."""
-    allowed_roots: Annotated[tuple[Path, ...], Setting("HELMSMAN_ALLOWED_ROOTS", directories)] = ()
+    allowed_roots: Annotated[tuple[Path, ...], SettingSource("HELMSMAN_ALLOWED_ROOTS", directories)] = ()
     """Directories that sessions may work and write in and take images from, as PATH lists them (in the file: a list);
     what could write elsewhere is then refused.
     """
-    sandbox_readable: Annotated[tuple[Path, ...], Setting("HELMSMAN_SANDBOX_READABLE", paths)] = ()
+    sandbox_readable: Annotated[tuple[Path, ...], SettingSource("HELMSMAN_SANDBOX_READABLE", paths)] = ()
     """Further files and directories that agents in Codex's sandbox may read, as PATH lists them (in the file: a
     list).
     """
-    sandbox_variables: Annotated[tuple[str, ...], Setting("HELMSMAN_SANDBOX_VARIABLES", variable_names)] = ()
+    sandbox_variables: Annotated[tuple[str, ...], SettingSource("HELMSMAN_SANDBOX_VARIABLES", variable_names)] = ()
     """Variables with secrets that agents in Codex's sandbox get, separated by commas, such as GH_TOKEN or NPM_* (in the
     file: a list).
     """
-    channel: Annotated[bool, Setting("HELMSMAN_CHANNEL", switch)] = False
+    channel: Annotated[bool, SettingSource("HELMSMAN_CHANNEL", switch)] = False
     """Finished turns and open questions are pushed into the Claude Code session that started them (a preview of it)."""
-    oauth: Annotated[bool, Setting("HELMSMAN_OAUTH", switch)] = False
+    oauth: Annotated[bool, SettingSource("HELMSMAN_OAUTH", switch)] = False
     """MCP clients over HTTP may ask the user for access by OAuth, on a page behind the dashboard's login."""
-    otel: Annotated[bool, Setting("HELMSMAN_OTEL", switch)] = False
+    otel: Annotated[bool, SettingSource("HELMSMAN_OTEL", switch)] = False
     """The hub sends traces and metrics of sessions by OpenTelemetry, without prompts and commands (extra `otel`)."""
-    detach: Annotated[bool, Setting("HELMSMAN_DETACH", switch, off)] = True
+    detach: Annotated[bool, SettingSource("HELMSMAN_DETACH", switch, off)] = True
     """Engines outlive the process that started them."""
-    engine_idle: Annotated[float, Setting("HELMSMAN_ENGINE_IDLE_MS", milliseconds(1000), smaller)] = 900.0
+    engine_idle: Annotated[float, SettingSource("HELMSMAN_ENGINE_IDLE_MS", milliseconds(1000), smaller)] = 900.0
     """How long an idle engine without clients keeps running."""
-    hub_idle: Annotated[float, Setting("HELMSMAN_HUB_IDLE_MS", milliseconds(0))] = 60.0
+    hub_idle: Annotated[float, SettingSource("HELMSMAN_HUB_IDLE_MS", milliseconds(0))] = 60.0
     """How long the hub stays when no client is connected and nothing runs."""
-    first_event_timeout: Annotated[float, Setting("HELMSMAN_FIRST_EVENT_TIMEOUT_MS", milliseconds(0), sooner)] = 0.0
+    first_event_timeout: Annotated[float, SettingSource("HELMSMAN_FIRST_EVENT_TIMEOUT_MS", milliseconds(0), sooner)] = (
+        0.0
+    )
     """A turn whose model shows no sign of life within this is ended; 0 is never, and steps and tasks then have
     60000.
     """
     inactivity_timeout: Annotated[
-        float, Setting("HELMSMAN_INACTIVITY_TIMEOUT_MS", milliseconds(0), sooner, ("CODEX_OUTPUT_TIMEOUT_MS",))
+        float, SettingSource("HELMSMAN_INACTIVITY_TIMEOUT_MS", milliseconds(0), sooner, ("CODEX_OUTPUT_TIMEOUT_MS",))
     ] = 0.0
     """The same between two signs of life, never while a question waits; 0 is never, and steps and tasks then have
     600000.
     """
-    on_limit: Annotated[OnLimit, Setting("HELMSMAN_ON_LIMIT", one_of(*get_args(OnLimit)), sooner_over)] = "ask"
+    on_limit: Annotated[OnLimit, SettingSource("HELMSMAN_ON_LIMIT", one_of(*get_args(OnLimit)), sooner_over)] = "ask"
     """What to do with a turn when the account's usage limit is reached: ask, wait for its reset and resume, or fail."""
     shell_snapshots: Annotated[
-        SnapshotChoice, Setting("HELMSMAN_SHELL_SNAPSHOTS", one_of(*get_args(SnapshotChoice)))
+        SnapshotChoice, SettingSource("HELMSMAN_SHELL_SNAPSHOTS", one_of(*get_args(SnapshotChoice)))
     ] = "auto"
     """Whether Codex keeps a snapshot of the login shell for its commands; auto is off unless Codex is configured so."""
-    snapshots: Annotated[bool, Setting("HELMSMAN_SNAPSHOTS", switch)] = True
+    snapshots: Annotated[bool, SettingSource("HELMSMAN_SNAPSHOTS", switch)] = True
     """Files are kept as they are before each turn, for `helmsman session rewind`."""
-    retention_days: Annotated[int, Setting("HELMSMAN_RETENTION_DAYS", whole_number(1, LONGEST_RETENTION_DAYS))] = (
-        RETENTION_DAYS
-    )
+    retention_days: Annotated[
+        int, SettingSource("HELMSMAN_RETENTION_DAYS", whole_number(1, LONGEST_RETENTION_DAYS))
+    ] = RETENTION_DAYS
     """How long transcripts and results are kept after the last use of their session."""
-    workspace_limit_mb: Annotated[int, Setting("HELMSMAN_WORKSPACE_LIMIT_MB", whole_number(1, 100_000), smaller)] = 512
+    workspace_limit_mb: Annotated[
+        int, SettingSource("HELMSMAN_WORKSPACE_LIMIT_MB", whole_number(1, 100_000), smaller)
+    ] = 512
     """So much of a working tree travels to another machine or back, in megabytes."""
     workspace_file_limit_mb: Annotated[
-        int, Setting("HELMSMAN_WORKSPACE_FILE_LIMIT_MB", whole_number(1, 100_000), smaller)
+        int, SettingSource("HELMSMAN_WORKSPACE_FILE_LIMIT_MB", whole_number(1, 100_000), smaller)
     ] = 64
     """The same for a new or changed file."""
-    workspace_from_remote: Annotated[bool, Setting("HELMSMAN_WORKSPACE_FROM_REMOTE", switch)] = True
+    workspace_from_remote: Annotated[bool, SettingSource("HELMSMAN_WORKSPACE_FROM_REMOTE", switch)] = True
     """Machines of a fleet fetch what was pushed."""
     expose_primitives: Annotated[
-        bool, Setting("HELMSMAN_EXPOSE_PRIMITIVES", switch, off, ("HELMSMAN_ALLOW_INTERNAL_TOOLS",))
+        bool, SettingSource("HELMSMAN_EXPOSE_PRIMITIVES", switch, off, ("HELMSMAN_ALLOW_INTERNAL_TOOLS",))
     ] = False
     """The toolset router also lists its `_codex_…` tools, and those of other agents."""
-    require_confirmation: Annotated[bool, Setting("HELMSMAN_REQUIRE_CONFIRMATION", switch, max)] = False
+    require_confirmation: Annotated[bool, SettingSource("HELMSMAN_REQUIRE_CONFIRMATION", switch, max)] = False
     """The router asks back before it undoes or overwrites work."""
     codex_remote_token: str | None = None
     files: tuple[ConfigFile, ...] = ()
@@ -485,13 +491,13 @@ class Settings(SecretValue, frozen=True, kw_only=True):
         return (*self.allowed_roots, state_dir / WORKTREES, state_dir / WORKSPACES) if self.allowed_roots else ()
 
 
-def _settings() -> dict[str, Setting]:
+def _settings() -> dict[str, SettingSource]:
     hints = get_type_hints(Settings, include_extras=True)
     found = {name: setting for name, kind in hints.items() for setting in getattr(kind, "__metadata__", ())}
     return {name + _MS if setting.variable.endswith(_MS.upper()) else name: setting for name, setting in found.items()}
 
 
-SETTINGS: Final[Mapping[str, Setting]] = _settings()
+SETTINGS: Final[Mapping[str, SettingSource]] = _settings()
 """Settings by their keys in `helmsman.toml`."""
 
 
