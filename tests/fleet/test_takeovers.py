@@ -24,7 +24,7 @@ from helmsman.errors import FleetNotReady, QuestionNotOpen, WorkspaceIncomplete
 from helmsman.fleet import schema
 from helmsman.fleet.client import FleetClient
 from helmsman.fleet.values import AskedInFleet
-from helmsman.fleet.workspaces import WORKSPACE, Pieces
+from helmsman.fleet.workspaces import WORKSPACE
 from helmsman.git.bundles import MB, Limits, packing
 from helmsman.model.answered_by import PERSON_AT_TERMINAL
 from helmsman.model.options import Placement
@@ -139,18 +139,29 @@ async def test_a_turn_that_had_ended_when_its_machine_was_lost_is_reported_and_n
 # --- versions --------------------------------------------------------------------------------------------------------
 
 
-def changed_package(folder: Path, *steps: str, oldest: int | None = None) -> dict[str, str]:
+def changed_package(
+    folder: Path, *steps: str, oldest: int | None = None, of_store: str | None = None
+) -> dict[str, str]:
     """Another version of Helmsman: the environment that has it, whose tables have these steps more."""
     package = folder / "helmsman"
     shutil.copytree(Path(helmsman.__file__).parent, package, copy_function=os.symlink)
-    path = package / "fleet" / "schema.py"
-    text = path.read_text(encoding="utf-8")
     more = "".join(f"({step!r},), " for step in steps)
-    text = text.replace("VERSION: Final = len(_STEPS)", f"_STEPS += ({more})\nVERSION = len(_STEPS)")
-    assert f"({more})" in text
-    path.unlink()
-    path.write_text(text if oldest is None else text + f"\n_OLDEST = {oldest}\n", encoding="utf-8")
+    change(
+        package / "fleet" / "schema.py", "VERSION: Final = len(_STEPS)", f"_STEPS += ({more})\nVERSION = len(_STEPS)"
+    )
+    if oldest is not None:
+        change(package / "fleet" / "schema.py", "_OLDEST: Final = 1", f"_OLDEST = {oldest}")
+    if of_store is not None:
+        current = "CURRENT: Final = len(VERSIONS)"
+        change(package / "store" / "schema.py", current, f"VERSIONS += (({of_store!r},),)\nCURRENT = len(VERSIONS)")
     return {"PYTHONPATH": str(folder)}
+
+
+def change(path: Path, text: str, into: str) -> None:
+    before = path.read_text(encoding="utf-8")
+    assert before.count(text) == 1
+    path.unlink()
+    path.write_text(before.replace(text, into), encoding="utf-8")
 
 
 async def init(url: str, env: dict[str, str]) -> subprocess.CompletedProcess[bytes]:
@@ -162,7 +173,11 @@ async def test_machines_of_an_older_and_a_newer_version_work_on_one_queue_while_
     fleet: Fleet, model: ScriptedModel, journal: Journal, tmp_path: Path
 ) -> None:
     """A session goes on on the newer one. It had full access on the older; there it may do what is said anew."""
-    newer = changed_package(tmp_path / "newer", "alter table helmsman.queue add column of_a_later_version text")
+    newer = changed_package(
+        tmp_path / "newer",
+        "alter table helmsman.queue add column of_a_later_version text",
+        of_store="ALTER TABLE tasks ADD COLUMN of_a_later_version INTEGER NOT NULL DEFAULT 0",
+    )
     model.on("long", run(journal.command("long", 4)), say("done"))
     model.on("first", say("said first"))
     model.on("then", run("touch widened"), say("said then"))
@@ -301,7 +316,7 @@ async def test_a_bundle_whose_base_a_machine_has_not_is_refused_in_words_and_not
     (fleet.directory / "unfinished").write_text("not committed\n", encoding="utf-8")
     with packing(fleet.directory, tmp_path / "client", Limits(total=16 * MB, file=MB)) as packer:
         tree, parts = packer.pack(packer.candidates())  # as if the machine had all that was committed
-        bundles = {WORKSPACE: ({"tree": pack(tree)}, Pieces(parts.bundle))}
+        bundles = {WORKSPACE: ({"tree": pack(tree)}, parts.bundle)}
         task = await fleet.start("work", options=FULL, bundles=bundles)
     await fleet.worker("one")
     ended = await fleet.ended(task)

@@ -14,6 +14,7 @@ import psycopg
 
 from helmsman.errors import FleetNotReady
 from helmsman.fleet.database import not_ready
+from helmsman.store.schema import CURRENT
 
 if TYPE_CHECKING:
     from helmsman.fleet.database import DatabaseConnection, FleetDatabase
@@ -315,17 +316,20 @@ async def require_schema(database: FleetDatabase) -> None:
         FleetNotReady: They do not exist, or are too old or too new.
     """
     try:
-        row = await database.one("select version, oldest from helmsman.fleet")
+        rows = await database.all(
+            "select 1 as place, version, oldest from helmsman.fleet union all "
+            "select 2, version, oldest from helmsman_store.schema_version order by place"
+        )
     except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
-        row = None
-    if row is None:
-        raise not_ready()
-    if row["version"] < VERSION:
-        raise FleetNotReady(
-            f"The fleet's tables are of version {row['version']}, and this Helmsman needs {VERSION}. Upgrade them, while "
-            "others go on working: helmsman fleet init postgresql://…"
-        )
-    if row["oldest"] > VERSION:
-        raise FleetNotReady(
-            f"The fleet's tables are of version {row['version']}, which this Helmsman does not know. Upgrade it here."
-        )
+        raise not_ready() from None
+    # The fleet's own tables and those of the store have versions of their own.
+    for row, version in zip(rows, (VERSION, CURRENT), strict=True):
+        if row["version"] < version:
+            raise FleetNotReady(
+                f"The fleet's tables are of version {row['version']}, and this Helmsman needs {version}. Upgrade them, "
+                "while others go on working: helmsman fleet init postgresql://…"
+            )
+        if row["oldest"] > version:
+            raise FleetNotReady(
+                f"The fleet's tables are of version {row['version']}, which this Helmsman does not know. Upgrade it here."
+            )

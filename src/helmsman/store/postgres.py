@@ -325,7 +325,8 @@ class PostgresDatabase(Database):
             return self._connection
         connection = PostgresConnection(self._address)
         try:
-            _migrate(connection.raw)
+            # A hub has its store for itself. Machines of a fleet share one, and are upgraded one by one.
+            _migrate(connection.raw, is_shared=self._views is not None)
             if self._views is not None:
                 connection.raw.execute(f"SET search_path = {self._views}, {_SCHEMA}".encode())
             if self._fence is not None:
@@ -347,30 +348,34 @@ class PostgresDatabase(Database):
         return RegistryUnavailable(f"The store {self.name} cannot be used: {reason}. {advice}")
 
 
-def _migrate(raw: psycopg.Connection[Any]) -> None:
+def _migrate(raw: psycopg.Connection[Any], *, is_shared: bool) -> None:
     """Bring the schema to the current version, under a lock: of several processes, the others find it done."""
 
     def missing() -> tuple[tuple[str, ...], ...]:
-        return missing_versions(_version(raw))
+        version, oldest = _version(raw)
+        return missing_versions(version, oldest if is_shared else None)
 
     if not missing():
         return
     with raw.transaction():
         raw.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATION_LOCK,))
         raw.execute(f"CREATE SCHEMA IF NOT EXISTS {_SCHEMA}".encode())
-        raw.execute("CREATE TABLE IF NOT EXISTS schema_version (version BIGINT NOT NULL)")
+        raw.execute("CREATE TABLE IF NOT EXISTS schema_version (version BIGINT NOT NULL, oldest BIGINT NOT NULL)")
         for statements in missing():
             for statement in statements:
                 raw.execute(_declared(statement))
         raw.execute("DELETE FROM schema_version")
-        raw.execute("INSERT INTO schema_version VALUES (%s)", (schema.CURRENT,))
+        raw.execute("INSERT INTO schema_version VALUES (%s, %s)", (schema.CURRENT, schema.OLDEST))
 
 
-def _version(raw: psycopg.Connection[Any]) -> int:
+def _version(raw: psycopg.Connection[Any]) -> tuple[int, int]:
+    """Return the version of the schema, and the oldest one that works with it."""
     # A SELECT from a missing table would abort the transaction that this may be part of.
     known = raw.execute("SELECT to_regclass(%s)", (f"{_SCHEMA}.schema_version",)).fetchone()
-    row = None if known is None or known[0] is None else raw.execute("SELECT version FROM schema_version").fetchone()
-    return 0 if row is None else int(row[0])
+    if known is None or known[0] is None:
+        return 0, 0
+    version, oldest = raw.execute("SELECT version, oldest FROM schema_version").fetchone() or (0, 0)
+    return int(version), int(oldest)
 
 
 def _is_lost(error: psycopg.Error, connection: PostgresConnection | None) -> bool:

@@ -172,15 +172,19 @@ VERSIONS: Final = ((*_SESSIONS, *_TASKS, *_SCHEDULES, *_NOTICES),)
 """Statements that create version N from version N - 1, starting with version 1 of an empty file."""
 
 CURRENT: Final = len(VERSIONS)
+OLDEST: Final = 1
+"""Oldest version whose code works with these tables: machines of a fleet are upgraded one by one."""
 
 
-def missing_versions(version: int) -> tuple[tuple[str, ...], ...]:
+def missing_versions(version: int, oldest: int | None = None) -> tuple[tuple[str, ...], ...]:
     """Return the statements that bring a store of a version to the current one, for each version between.
+
+    `oldest` is the oldest version that works with a newer store; None if only its own version does.
 
     Raises:
         RegistryTooNew: A newer Helmsman has made this store.
     """
-    if version > CURRENT:
+    if version > CURRENT and (oldest is None or oldest > CURRENT):
         raise RegistryTooNew(
             f"The store was made by a newer Helmsman (its version is {version}, this one knows {CURRENT}). "
             "Upgrade this Helmsman, or set another state directory with HELMSMAN_STATE_DIR."
