@@ -322,13 +322,14 @@ class FleetClient:
         return FleetEvents(events=events, offset=rows[-1]["seq"] if rows else offset, is_over=is_over)
 
     async def follow(self, task_id: str, offset: int = 0) -> AsyncIterator[FleetEvents]:
-        """Yield the events of a task as they are stored, until it has ended. A reader can resume at its last offset."""
+        """Yield the events of a task as they are stored, until it has ended, and an empty page before each wait. A reader
+        can resume at its last offset.
+        """
         while True:
             # Before reading, so that no change between reading and waiting is missed.
             changed = self.watch(task_id)
             page = await self.events(task_id, offset)
-            if page.events or page.is_over:
-                yield page
+            yield page
             if page.is_over:
                 return
             if page.offset == offset:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
@@ -37,7 +37,6 @@ from helmsman.model.answered_by import PROGRAM, TURN_ENDED
 from helmsman.model.events import (
     Event,
     Notice,
-    QuestionAsked,
     QuestionClosed,
     TaskLinked,
     TurnEnded,
@@ -85,6 +84,8 @@ class _Followed:
         """Task that is being delivered, or was delivered last."""
         self.offset = 0
         self.is_followed = False
+        self.is_away = False
+        """The database cannot be reached, which its readers were told."""
         self.reading = anyio.Lock()
         """Held while stored events are delivered. Other callers that load the session wait for it."""
         self.asking: dict[str, anyio.CancelScope] = {}
@@ -192,35 +193,36 @@ class FleetLink:
     async def _read(self, known: _Followed) -> None:
         """Deliver all stored events, and keep following if the session has not ended."""
         # Set before reading, so that a concurrent call does not start a second follower.
-        known.is_followed = True
+        known.is_followed, is_over = True, True
         try:
-            is_over = await self._deliver_stored(known)
-        except BaseException:
-            known.is_followed = False
-            raise
-        if is_over:
-            known.is_followed = False
-        else:
+            is_over = await self._deliver_tasks(known, waits=False)
+        finally:
+            known.is_followed = not is_over
+        if not is_over:
             self._tasks.start_soon(self._follow, known)
 
-    async def _deliver_stored(self, known: _Followed) -> bool:
-        """Tell what there is; whether nothing more is to come."""
+    async def _deliver_tasks(self, known: _Followed, *, waits: bool) -> bool:
+        """Deliver the events of the session's tasks in order. Return whether all tasks have ended.
+
+        Without `waits` it returns as soon as everything that is stored is delivered.
+        """
         while True:
-            task = await self._next(known)
+            # A caller that does not wait holds the lock.
+            async with known.reading if waits else nullcontext():
+                task = await self._next(known)
             if task is None:
                 return True
-            while True:
-                before = known.offset
+            async for page in self.client.follow(task.id, known.offset):
                 # Saved before delivering: a failing listener must not cause the same events again.
-                page = await self.client.events(task.id, known.offset)
-                known.offset = page.offset
+                has_more, known.offset = page.offset != known.offset, page.offset
+                known.is_away = False
                 self._deliver(known, page.events)
                 if page.is_over:
                     await self._end(known, task)
-                    break
-                if page.offset == before:
+                elif not has_more:
                     await self._set_clocks(known, task)
-                    return False
+                    if not waits:
+                        return False
 
     async def _next(self, known: _Followed) -> Task | None:
         """Return the task to deliver now, or None if all are delivered."""
@@ -245,26 +247,18 @@ class FleetLink:
             self._tasks.start_soon(self._follow, known)
 
     async def _follow(self, known: _Followed) -> None:
-        """Tell what happens in a session, until nothing is left to do in it."""
-        is_away = False
+        """Deliver what happens in a session, until nothing is left to do in it."""
         try:
             while True:
                 try:
-                    async with known.reading:
-                        task = await self._next(known)
-                    if task is None:
-                        return
-                    async for page in self.client.follow(task.id, known.offset):
-                        is_away, known.offset = False, page.offset
-                        self._deliver(known, page.events)
-                        if any(isinstance(event, QuestionAsked) for event in page.events):
-                            await self._set_clocks(known, task)
-                    await self._end(known, task)
+                    await self._deliver_tasks(known, waits=True)
                 except FleetUnavailable:
-                    if not is_away:
-                        is_away = True
+                    if not known.is_away:
+                        known.is_away = True
                         self._apply(known, Notice(session_id=known.session.id, kind="engine", message=_AWAY))
                     await anyio.sleep(_AWAY_SECONDS)
+                else:
+                    return
         except Exception:
             log.exception("session %s is not followed any more", known.session.id)
         finally:

@@ -18,6 +18,7 @@ from helmsman.base.structs import replace
 from helmsman.fleet.owned_task import OwnedTask
 from helmsman.fleet.pictures import KIND
 from helmsman.fleet.values import ANYWHERE, WORKERS, clean_text, jsonb, machine_of, queue_of
+from helmsman.git.bundles import pieces
 from helmsman.store.postgres import translated
 
 if TYPE_CHECKING:
@@ -115,8 +116,8 @@ def enqueue_values(draft: FleetDraft, task_id: str, alias: str, lane: str, queue
 async def _add_bundles(connection: DatabaseConnection, draft: FleetDraft, task_id: str) -> None:
     for number, (suffix, image) in enumerate(draft.images):
         await _add(connection, task_id, KIND, number, {"suffix": suffix}, image)
-    for kind, (about, parts) in draft.bundles.items():
-        for number, part in enumerate(parts):
+    for kind, (about, file) in draft.bundles.items():
+        for number, part in enumerate(pieces(file)):
             await _add(connection, task_id, kind, number, about, part)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import re
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, LiteralString
 
 from msgspec import field
@@ -198,7 +199,7 @@ class FleetDraft(Value, frozen=True, kw_only=True):
         delay: Seconds from now before which it does not begin.
         deadline: Seconds from now after which it is stopped, on any machine.
         images: Images for its agent, each with its file name suffix.
-        bundles: Data that is sent with it, by kind, stored before its id is returned.
+        bundles: Files that are sent with it, by kind, stored before its id is returned. None is an empty file.
     """
 
     agent: str
@@ -215,7 +216,7 @@ class FleetDraft(Value, frozen=True, kw_only=True):
     labels: tuple[str, ...] = ()
     host: str | None = None
     images: tuple[tuple[str, bytes], ...] = ()
-    bundles: Mapping[str, tuple[Mapping[str, Any], Sequence[bytes]]] = field(default_factory=dict[str, Any])
+    bundles: Mapping[str, tuple[Mapping[str, Any], Path | None]] = field(default_factory=dict[str, Any])
 
     def check(self) -> None:
         """Make sure that it makes sense.

@@ -11,13 +11,12 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, TypeAlias, overload
+from typing import IO, TYPE_CHECKING, Any, Final, TypeAlias
 
 import anyio
 import anyio.to_thread
@@ -26,7 +25,7 @@ from helmsman.base.files import temporary_directory
 from helmsman.base.structs import pack, unpack
 from helmsman.errors import WorkspaceIncomplete, WorktreeError
 from helmsman.git import lifecycle
-from helmsman.git.bundles import Limits, PackedTree, Parts, digest_of, packing
+from helmsman.git.bundles import Limits, PackedTree, Parts, digest_of, packing, pieces
 from helmsman.git.remote_trees import (
     Placed,
     Result,
@@ -57,39 +56,11 @@ log = logging.getLogger(__name__)
 WORKSPACE: Final = "workspace"
 INCLUDED: Final = "included"
 RESULT: Final = "result"
-_PIECE: Final = 256 * 1024
 _LEAST_SECONDS: Final = 0.5
 _SHARE: Final = 10
 """Divisor of a turn's time: scanning a tree takes at most this fraction, regardless of its size."""
 _NEW: Final = timedelta(hours=1)
-Bundles: TypeAlias = "Mapping[str, tuple[Mapping[str, Any], Sequence[bytes]]]"
-
-
-class Pieces(Sequence[bytes]):
-    """Chunks of a file that are read on demand. An empty file has one empty chunk."""
-
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
-        self._size = 0 if path is None else path.stat().st_size
-
-    def __len__(self) -> int:
-        # Rounded up; an empty file still has one piece, so that readers find it.
-        return max(1, -(-self._size // _PIECE))
-
-    @overload
-    def __getitem__(self, index: int) -> bytes: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[bytes]: ...
-    def __getitem__(self, index: int | slice) -> bytes | Sequence[bytes]:
-        if isinstance(index, slice):
-            return [self[number] for number in range(*index.indices(len(self)))]
-        if not 0 <= index < len(self):
-            raise IndexError(index)
-        if self._path is None:
-            return b""
-        with self._path.open("rb") as file:
-            file.seek(index * _PIECE)
-            return file.read(_PIECE)
+Bundles: TypeAlias = "Mapping[str, tuple[Mapping[str, Any], Path | None]]"
 
 
 @contextmanager
@@ -106,9 +77,9 @@ def packed_for_fleet(
     with packing(directory, state_dir, limits) as packer:
         try:
             tree, parts = packer.pack(from_remote=from_remote)
-            bundles = {WORKSPACE: ({"tree": pack(tree)}, Pieces(parts.bundle))}
+            bundles = {WORKSPACE: ({"tree": pack(tree)}, parts.bundle)}
             if parts.included is not None:
-                bundles[INCLUDED] = ({}, Pieces(parts.included))
+                bundles[INCLUDED] = ({}, parts.included)
             yield packer, tree, bundles
         finally:
             packer.forget()  # the database keeps it
@@ -360,11 +331,10 @@ class SharedTree:
             # The same tree again, for example after a file was touched.
             if known is not None and (known.commit, known.head) == (result.commit, result.head):
                 return
-            pieces = Pieces(None if result.digest is None else into)
             data = f"{RESULT}-{secrets.token_hex(6)}"
             about = {"result": pack(result), "data": data, "session": session_id, "rollouts": dict(rollouts)}
             keep_trying = self._owned.database.keep_trying
-            for number, piece in enumerate(pieces):
+            for number, piece in enumerate(pieces(None if result.digest is None else into)):
                 await keep_trying(partial(self._owned.put_piece, data, number, piece), "a tree")
             # Last: the result counts only when all its pieces are stored.
             await keep_trying(partial(self._owned.put_result, data, about), "a tree")

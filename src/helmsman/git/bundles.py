@@ -51,7 +51,6 @@ _OLD_SLIPS: Final = (
 )
 """Harmless errors of old tools, found in many repositories."""
 _STRICTLY: Final = "--strict=" + ",".join(f"{slip}=ignore" for slip in _OLD_SLIPS)
-_PIECE: Final = 1024 * 1024
 _SIZE: Final = re.compile(rb"(?:^|\0)\d+ blob [0-9a-f]+ +(\d+)\t")
 _MOST_LISTED: Final = 128 * 1024 * 1024
 """Enough for the names of more than a million files."""
@@ -152,11 +151,19 @@ def _refuse_bombs(git: Git, commit: str) -> None:
 
 def digest_of(path: Path) -> str:
     """Return the SHA-256 of a file."""
-    found = hashlib.sha256()
     with path.open("rb") as file:
-        while piece := file.read(_PIECE):
-            found.update(piece)
-    return found.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def pieces(path: Path | None) -> Iterator[bytes]:
+    """Yield a file in pieces. An empty file has one empty piece, as has None. Blocks."""
+    if path is None:
+        yield b""
+        return
+    with path.open("rb") as file:
+        yield file.read(PIECE)
+        while piece := file.read(PIECE):
+            yield piece
 
 
 def _read_header(file: IO[bytes], path: Path) -> _Header:
