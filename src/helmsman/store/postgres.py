@@ -55,6 +55,8 @@ _BEGIN: Final = (
 _OPTIONS: Final = {
     "application_name": "helmsman hub store",
     "connect_timeout": _CONNECT_SECONDS,
+    # A prepared `SELECT *` fails when another process has added a column since.
+    "prepare_threshold": None,
     # A machine that vanished closes no connection. With the system's defaults, a write would wait for hours.
     "keepalives_idle": 10,
     "keepalives_interval": 5,
