@@ -16,7 +16,9 @@ from helmsman import Helmsman
 from helmsman.errors import InvalidInput, SessionIdle
 from helmsman.mcp.server import offered_tools
 from helmsman.model.options import Placement, TurnLimits
+from helmsman.model.questions import Question
 from helmsman.service import HelmsmanService
+from helmsman.sessions.session import Session
 from helmsman.settings import load_settings
 from helmsman.testing import ScriptedModel, hang, run, say
 from tests import warm
@@ -211,3 +213,44 @@ async def test_images_travel_and_a_message_goes_into_the_turn_of_another_machine
     assert "and hurry" in json.dumps(last.body)
     state = Path(fleet.workers["one"].home.env["HELMSMAN_STATE_DIR"])
     assert [*state.rglob("*.png")] == []
+
+
+async def asked(session: Session) -> Question:
+    """Return the question whether to carry a plan out."""
+    with anyio.fail_after(SECONDS):
+        assert await session.wait(until="attention")
+    [question] = session.questions
+    assert (question.prompts[0].options, question.details["verified"]) == (("approve", "revise", "stop"), True)
+    return question
+
+
+async def test_a_plan_is_approved_from_any_machine_before_the_fleet_carries_it_out(
+    fleet: Fleet, model: ScriptedModel
+) -> None:
+    """The machine is killed while the plan waits for the approval. Started again, it plans again and asks again."""
+    await fleet.worker("one")
+    planned = run("touch made"), say("I have looked.\n<proposed_plan>\n# Plan\n1. Make a file.\n</proposed_plan>\n")
+    model.on("Make a file", *planned, *planned)
+    model.on("The plan is approved", run("touch made"), say("made it"))
+    env = client_env(fleet)
+    async with Helmsman(load_settings({}, env, fleet.directory), env=env) as helm:
+        writes: Any = {"sandbox": "workspace-write", "approval_policy": "never"}
+        session = await helm.extras.plans.start("Make a file", cwd=fleet.directory, **writes)
+        first = await asked(session)
+        fleet.workers["one"].kill()
+        await fleet.workers["one"].ended()
+        await fleet.worker("one")
+        with anyio.fail_after(SECONDS):
+            while first.id in session.state.questions:
+                await session.feed.changed()
+        question = await asked(session)
+        assert (await helm.extras.changes.diff(session.id)).diff.files == ()
+        await helmsman(client_env(fleet, "desktop"), "respond", session.id, question.id, "approve")
+        with anyio.fail_after(SECONDS):
+            assert await session.wait(until="end")
+        assert (session.status, session.result) == ("done", "made it"), fleet.logs()
+        assert [file.path for file in (await helm.extras.changes.diff(session.id)).diff.files] == ["made"]
+        [task] = (await helm.tasks.list(origin="fleet"))[0]
+        assert (task.status, task.result) == ("completed", "made it")
+        spent = await fleet.client.database.all("select part from helmsman.spendings where epoch = 2 order by part")
+        assert [row["part"] for row in spent] == [0, 1], "the plan and the work"

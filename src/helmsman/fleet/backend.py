@@ -26,6 +26,7 @@ from helmsman.capabilities.budgets import Budgets
 from helmsman.capabilities.changes import AppliedSession, Changes, SessionDiff
 from helmsman.capabilities.extras import Extras
 from helmsman.capabilities.notices import Notices
+from helmsman.capabilities.plans import Plans
 from helmsman.capabilities.schedules import Schedules
 from helmsman.capabilities.usage_report import UsageReports
 from helmsman.errors import InvalidInput, SessionBusy, SessionNotFound, TaskNotFound, Unsupported
@@ -71,7 +72,7 @@ from helmsman.steering.ownership import refuse_before_person, refuse_foreign, re
 from helmsman.tasks.call_key import call_key
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
     from pathlib import Path
 
     from helmsman.agents.protocol import SessionInfo
@@ -716,6 +717,17 @@ def _of_this_machine(session_id: str) -> str:
     return session_id
 
 
+class _BackendPlans(Plans):
+    """Plans of the fleet: the machine that has made one asks for the approval, and carries it out."""
+
+    def __init__(self, backend: FleetBackend, own: HelmsmanService) -> None:
+        super().__init__(own)
+        self._backend = backend
+
+    def start(self, prompt: str, **named: Any) -> Coroutine[Any, Any, Session]:
+        return self._backend.start(prompt, **named, kind="plan")
+
+
 class _BackendUsage(UsageReports):
     """Usage of this machine and of the fleet."""
 
@@ -802,5 +814,6 @@ class FleetExtras(Extras):
     schedules = cached_property(lambda self: _BackendSchedules(cast("Steering", self._own), self._backend))
     budgets = cached_property(lambda self: _BackendBudgets(self._backend, self._own, self._tasks))
     notices = cached_property(lambda self: _BackendNotices(self._backend, self._own))
+    plans = cached_property(lambda self: _BackendPlans(self._backend, self._own))
     changes = cached_property(lambda self: _BackendChanges(self._backend, self._own, self._tasks))
     usage = cached_property(lambda self: _BackendUsage(self._backend, self._own, self._tasks))

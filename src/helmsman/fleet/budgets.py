@@ -33,9 +33,10 @@ NONE: Final = "none"
 
 # With `greatest`, because a report that arrives late must not lower the sum.
 _SPENT: Final = """
-    insert into helmsman.spendings (task, epoch, project, usd, tokens)
-    select id, epoch, %(project)s, %(usd)s, %(tokens)s from helmsman.queue where id = %(task)s and epoch = %(epoch)s
-    on conflict (task, epoch) do update
+    insert into helmsman.spendings (task, epoch, part, project, usd, tokens)
+    select id, epoch, %(part)s, %(project)s, %(usd)s, %(tokens)s
+    from helmsman.queue where id = %(task)s and epoch = %(epoch)s
+    on conflict (task, epoch, part) do update
     set usd = greatest(spendings.usd, excluded.usd), tokens = greatest(spendings.tokens, excluded.tokens)
     returning task
 """
@@ -110,22 +111,26 @@ class FleetBudgets:
     def __init__(self, database: FleetDatabase, prices: Prices) -> None:
         self._database = database
         self._prices = prices
-        self._tasks: dict[str, OwnedTask] = {}
+        self._tasks: dict[str, tuple[OwnedTask, int]] = {}
+        """Tasks of the fleet by those of this machine, each with the number of its part."""
 
     def entered(self, local_id: str, owned: OwnedTask) -> None:
-        """Record that a task of this machine belongs to the fleet."""
-        self._tasks[local_id] = owned
+        """Record that a task of this machine is the next part of one of the fleet."""
+        part = sum(one is owned for one, _ in self._tasks.values())
+        self._tasks[local_id] = owned, part
 
     def left(self, owned: OwnedTask) -> None:
         """Record that a task no longer runs here."""
-        self._tasks = {local_id: one for local_id, one in self._tasks.items() if one is not owned}
+        self._tasks = {local_id: known for local_id, known in self._tasks.items() if known[0] is not owned}
 
     async def spent(self, local_id: str, model: str | None, usage: Usage) -> None:
         """Store the usage of a task as soon as the database is available."""
-        if (owned := self._tasks.get(local_id)) is None:
+        if local_id not in self._tasks:
             return
+        owned, part = self._tasks[local_id]
         values = {
             **self._about(owned),
+            "part": part,
             "usd": self._prices.cost(model, usage) or 0.0,
             "tokens": tokens(usage),
         }
@@ -134,16 +139,16 @@ class FleetBudgets:
 
     async def states(self, local_id: str, model: str | None, usage: Usage) -> list[BudgetState]:
         """Return the use of each budget, including this usage of a task that runs here."""
-        if (owned := self._tasks.get(local_id)) is None:
+        if local_id not in self._tasks:
             return []
         # Stored before the sums are read: of two machines that spend at the same time, one sees both.
         await self.spent(local_id, model, usage)
-        look = partial(self._database.all, _STATES, self._about(owned))
+        look = partial(self._database.all, _STATES, self._about(self._tasks[local_id][0]))
         return [_state(row) for row in await self._database.keep_trying(look, "a budget")]
 
     async def grant(self, local_id: str, states: Sequence[BudgetState]) -> None:
         """Store a grant, up to the amount in the question."""
-        owned = self._tasks[local_id]
+        owned, _ = self._tasks[local_id]
         for state in states:
             values = {"key": state.key, "amount": state.budget, "up_to": state.next_grant}
             grant = partial(self._database.one, _GRANT, {**self._about(owned), **values, "project": state.project})

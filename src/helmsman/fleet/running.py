@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from contextlib import asynccontextmanager
 from functools import partial
-from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -17,7 +16,7 @@ import anyio.to_thread
 
 from helmsman.approvals.deadline import LONGEST_SECONDS
 from helmsman.base.concurrency import sleep_until
-from helmsman.base.structs import pack, unpack_if_valid
+from helmsman.base.structs import pack, replace, unpack_if_valid
 from helmsman.capabilities.all_tasks import cancelled
 from helmsman.capabilities.schedules import unanswered
 from helmsman.errors import (
@@ -107,7 +106,8 @@ class TaskRun:
         self._pump = EventPump(owned)
         self._session: Session | None = None
         self._has_session = anyio.Event()
-        self._local: str | None = None
+        self._local: list[str] = []
+        """Tasks of this machine's Helmsman that carry it out. A plan that was approved continues as another one."""
         self._asked: dict[str, float | None] = {}
         self._closed: list[str] = []
         self._given: set[str] = set()
@@ -194,28 +194,25 @@ class TaskRun:
 
     @asynccontextmanager
     async def _serving(self) -> AsyncIterator[None]:
-        """Ship events, store questions and handle orders while the block runs. Re-raise `NotOwner` without a group."""
-        lost: list[NotOwner] = []
+        """Ship events, store questions and handle orders while the block runs.
 
-        async def guarded(serve: Callable[[], Awaitable[None]]) -> None:
-            try:
-                await serve()
-            except NotOwner as error:
-                lost.append(error)
-                tasks.cancel_scope.cancel()
-
-        async with anyio.create_task_group() as tasks:
-            told = (self._pump.run, self._store_questions, self._store_turn, self._store_progress)
-            for serve in (*told, self._take_orders, self._ship_transcript, self._keep_tree):
-                tasks.start_soon(guarded, serve)
-            try:
-                yield
-            except NotOwner as error:
-                lost.append(error)
-            finally:
-                tasks.cancel_scope.cancel()
-        if lost:
-            raise lost[0]
+        Raises:
+            NotOwner: Another machine has claimed the task. It is raised without a group.
+        """
+        is_lost = False
+        try:
+            async with anyio.create_task_group() as tasks:
+                told = (self._pump.run, self._store_questions, self._store_turn, self._store_progress)
+                for serve in (*told, self._take_orders, self._ship_transcript, self._keep_tree):
+                    tasks.start_soon(serve)
+                try:
+                    yield
+                finally:
+                    tasks.cancel_scope.cancel()
+        except* NotOwner:
+            is_lost = True
+        if is_lost:
+            raise NotOwner(self._owned.id)
 
     async def _work(self) -> tuple[dict[str, Any], TaskOutcome | None]:
         """Run the turn. Return how it ended and its outcome."""
@@ -238,9 +235,10 @@ class TaskRun:
             if was_cut(row) and not await self._may_go_on(spec):
                 return (dict(loss_failure(row)) if self._stopping is None else self._stopped()), None
             session = await self._begin(spec)
-            task = await self._until_ended(session)
+            tasks = await self._until_ended(session)
             # Counted before the end is written, so that a budget never misses a finished task.
-            await self._budgets.spent(task.id, task.model, task.usage or Usage())
+            for task in tasks:
+                await self._budgets.spent(task.id, task.model, task.usage or Usage())
             await self._store_files()
         except HelmsmanError as error:
             if self._stopping is not None:
@@ -251,11 +249,13 @@ class TaskRun:
             if self._made is not None and self._session is None:
                 with anyio.CancelScope(shield=True):
                     await anyio.to_thread.run_sync(lifecycle.discard, self._made)
-        outcome = await self._helm.task_writer.registry(lambda registry: registry.outcome(task.id))
-        end = end_of(task)
+        last = tasks[-1]
+        outcome = await self._helm.task_writer.registry(lambda registry: registry.outcome(last.id))
+        usages = [task.usage for task in tasks if task.usage is not None]
+        end = end_of(replace(last, usage=sum(usages, Usage()) if usages else None))
         # The outcome is unknown, so the user must look.
         if end["status"] not in ("completed", "failed", "canceled"):
-            end |= {"status": "failed", "error": {"code": "unknown_outcome", "message": task.note, "retryable": False}}
+            end |= {"status": "failed", "error": {"code": "unknown_outcome", "message": last.note, "retryable": False}}
         if self._stopping is not None and end["status"] == "canceled":
             end["note"] = self._stopping
         elif self._is_unanswered:
@@ -358,8 +358,8 @@ class TaskRun:
     async def _ended_before(self, spec: TurnRequest) -> dict[str, Any] | None:
         """Return how the turn ended before its machine was lost, if only the report of its end is missing."""
         row, session_id = self._owned.row, self._goes_on_with
-        # Without an id it is not known which recorded turn it is.
-        if not was_cut(row) or session_id is None or row["turn_id"] is None:
+        # Without an id it is not known which recorded turn it is. A plan that was made is not yet approved.
+        if not was_cut(row) or session_id is None or row["turn_id"] is None or spec.turn.kind == "plan":
             return None
         index = self._helm.agents[spec.options.agent].sessions(self._helm.settings, self._helm.environment)
         turn = None if index is None else await anyio.to_thread.run_sync(index.turn, session_id, row["turn_id"])
@@ -404,6 +404,8 @@ class TaskRun:
             "images": await self._images(),
             "limits": silence_of(row["metadata"]),
             "on_task": self._entered,
+            # Also after a loss: a plan stays a plan until it is approved.
+            "kind": turn.kind,
         }
         # Repeat the client's request on this machine, because its rules, roots and agents may differ.
         text, session_id, tree = turn.text, self._goes_on_with, self._tree
@@ -435,7 +437,7 @@ class TaskRun:
                 self._made = await tree.make()
             made = self._made
             cwd, worktree = (options.cwd, spec.worktree or False) if made is None else (made.repository, True)
-            where: Any = {"cwd": cwd, "kind": turn.kind, "worktree": worktree}
+            where: Any = {"cwd": cwd, "worktree": worktree}
             carried = Carried(session_id if self._is_moved else None, made)
             session = await self._helm.start(text, **where, **asked, **spec.words(), carried=carried)
         self._attach(session)
@@ -452,8 +454,9 @@ class TaskRun:
         return await self._owned.database.keep_trying(partial(place_images, self._owned, folder), "its images")
 
     def _entered(self, local_id: str) -> None:
-        self._local = local_id
-        self._budgets.entered(local_id, self._owned)
+        if local_id not in self._local:
+            self._local.append(local_id)
+            self._budgets.entered(local_id, self._owned)
 
     def _attach(self, session: Session) -> None:
         """Report the events of the turn so far, and listen for new ones."""
@@ -464,23 +467,25 @@ class TaskRun:
             self._on_event(session, event)
         self._stop_listening = self._helm.listen(self._on_event)
 
-    async def _until_ended(self, session: Session) -> Task:
-        local = self._local
-        assert local is not None
+    async def _until_ended(self, session: Session) -> list[Task]:
+        """Return the tasks that have carried it out, once all of it has ended."""
         try:
             while True:
                 await session.wait(until="end")
                 await self._helm.task_writer.write()
-                task = await self._helm.task_writer.registry(lambda registry: registry.get(local))
-                assert task is not None
-                if not task.is_running:
+                tasks = await self._local_tasks()
+                if not tasks[-1].is_running:
                     # An interrupt may still be ending processes.
                     async with self._stop:
-                        return task
+                        return tasks
                 with anyio.move_on_after(_PROGRESS_SECONDS):  # the task resumes later, or its end is being written
                     await session.feed.changed()
         finally:
             self._stop_listening()
+
+    async def _local_tasks(self) -> list[Task]:
+        found = await self._helm.task_writer.registry(lambda registry: [registry.get(one) for one in self._local])
+        return [task for task in found if task is not None]
 
     async def stop_turn(self) -> None:
         if self._session is None:
@@ -500,6 +505,8 @@ class TaskRun:
         if self._session is None or session.id != self._session.id or isinstance(event, SessionFact):
             return
         if isinstance(event, TurnRequested):
+            if event.task_id is not None:
+                self._entered(event.task_id)
             event = event.changed(task_id=self._owned.id)
         # The end is written with the result, in one statement.
         if not isinstance(event, TurnEnded | EngineGone) or event.agent_id is not None:
@@ -547,12 +554,12 @@ class TaskRun:
     async def _store_progress(self) -> None:
         while True:
             await anyio.sleep(_PROGRESS_SECONDS)
-            local = self._local
-            if not self._has_progress or local is None or self._session is None:
+            if not self._has_progress or self._session is None:
                 continue
             self._has_progress = False
-            task = await self._helm.task_writer.registry(methodcaller("get", local))
-            if task is not None and task.is_running:
+            tasks = await self._local_tasks()
+            # A task that was entered just now may not be stored yet.
+            if tasks and (task := tasks[-1]).is_running:
                 known = {"progress": task.progress, "note": task.note, "turn_id": self._session.state.turn_id}
                 known["metadata"] = waiting_facts(task)
                 await self._keep(partial(self._owned.update, **known), "progress")

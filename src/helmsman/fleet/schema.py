@@ -8,6 +8,7 @@ upgraded; an incompatible step raises `_OLDEST`.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, LiteralString
 
 import psycopg
@@ -29,12 +30,10 @@ _FIRST: Final[tuple[LiteralString, ...]] = (
         name text not null unique,
         place text not null,
         seen timestamptz not null default clock_timestamp(),
-        started timestamptz not null default clock_timestamp(),
         lease real not null,
         labels text[] not null,
         agents jsonb not null,
         capacity int not null,
-        running int not null default 0,
         version text not null,
         draining boolean not null default false
     )
@@ -151,7 +150,6 @@ _MESSAGES: Final[tuple[LiteralString, ...]] = (
         task text not null references helmsman.queue on delete cascade,
         epoch int not null,
         text text not null,
-        sent_at timestamptz not null default clock_timestamp(),
         taken_at timestamptz,
         ended_at timestamptz,
         refused jsonb
@@ -166,11 +164,12 @@ _BUDGETS: Final[tuple[LiteralString, ...]] = (
     create table helmsman.spendings (
         task text not null references helmsman.queue on delete cascade,
         epoch int not null,
+        part int not null,
         day date not null default (clock_timestamp() at time zone 'UTC')::date,
         project text,
         usd double precision not null,
         tokens double precision not null,
-        primary key (task, epoch)
+        primary key (task, epoch, part)
     )
     """,
     "create index spendings_by_day on helmsman.spendings (day)",
@@ -316,14 +315,15 @@ async def require_schema(database: FleetDatabase) -> None:
         FleetNotReady: They do not exist, or are too old or too new.
     """
     try:
-        rows = await database.all(
-            "select 1 as place, version, oldest from helmsman.fleet union all "
-            "select 2, version, oldest from helmsman_store.schema_version order by place"
-        )
+        tables = [(await database.one("select version, oldest from helmsman.fleet"), VERSION)]
+        # The doctor tells of a role that may not read the store.
+        with suppress(psycopg.errors.InsufficientPrivilege):
+            tables.append((await database.one("select version, oldest from helmsman_store.schema_version"), CURRENT))
     except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
         raise not_ready() from None
-    # The fleet's own tables and those of the store have versions of their own.
-    for row, version in zip(rows, (VERSION, CURRENT), strict=True):
+    for row, version in tables:
+        if row is None:
+            raise not_ready()
         if row["version"] < version:
             raise FleetNotReady(
                 f"The fleet's tables are of version {row['version']}, and this Helmsman needs {version}. Upgrade them, "
