@@ -13,7 +13,7 @@ import pytest
 
 from helmsman.fleet.client import FleetClient
 from helmsman.fleet.owned_task import NotOwner, OwnedTask
-from helmsman.fleet.upkeep import requeue_work
+from helmsman.fleet.queue import requeue_work
 from tests.fleet.conftest import SECONDS, Fleet
 from tests.postgres import Postgres, postgres_programs
 

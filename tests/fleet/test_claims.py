@@ -10,8 +10,8 @@ import psycopg
 import pytest
 
 from helmsman.fleet.owned_task import MachineOffer, NotOwner, OwnedTask
-from helmsman.fleet.queue import QueueConsumer, hand_over_tasks
-from helmsman.fleet.upkeep import requeue_work, stop_late_tasks
+from helmsman.fleet.queue import QueueConsumer, hand_over_tasks, requeue_work
+from helmsman.fleet.upkeep import stop_late_tasks
 from helmsman.model.events import Notice, TurnEnded
 from helmsman.store.log import NewEvent
 from helmsman.tasks.model import Task

@@ -63,8 +63,8 @@ class Lease:
         self._good_since = self._renewed = 0.0
         self.is_draining = False
 
-    async def take(self) -> list[str]:
-        """Enter this worker; the ids of earlier ones in its place, or with its name, which are dead.
+    async def take(self) -> None:
+        """Enter this worker, and remove earlier ones in its place, or with its name, which are dead.
 
         Raises:
             FleetRefused: A living worker has its name.
@@ -73,31 +73,31 @@ class Lease:
         until = time.monotonic() + _GRACE * self.seconds
         while True:
             try:
-                return await self._database.soon(self._enter)
+                await self._database.soon(self._enter)
             except _NameTaken as error:  # perhaps by one that died just now
                 if time.monotonic() > until:
                     raise FleetRefused(
                         f"A worker called {error} lives already, on another machine or in another state directory. Choose "
                         "another --name."
                     ) from None
+            else:
+                return
             await anyio.sleep(min(1.0, self.seconds / 4))
 
-    async def _enter(self) -> list[str]:
+    async def _enter(self) -> None:
         name, values = machine_of(self.id), {"lease": self.seconds, "version": __version__, **self._facts}
         async with self._database.connection() as connection, connection.transaction():
             # Entering and reaping exclude each other, or a worker could be reaped while it enters.
             await connection.execute("select pg_advisory_xact_lock(%s)", (_REAPER,))
             # A place is locked by its worker, so an earlier worker with the same place is dead.
-            gone = await connection.execute(
+            await connection.execute(
                 """
                 delete from helmsman.workers
                 where place = %(place)s
                     or (name = %(name)s and seen < clock_timestamp() - make_interval(secs => greatest(lease, %(lease)s)))
-                returning id
                 """,
                 {"place": self._place, "name": name, "lease": self.seconds},
             )
-            dead = [row["id"] for row in await gone.fetchall()]
             entered = await connection.execute(
                 """
                 insert into helmsman.workers (id, name, place, lease, labels, agents, capacity, version)
@@ -109,7 +109,6 @@ class Lease:
             if await entered.fetchone() is None:
                 raise _NameTaken(name)
         self._renewed = self._good_since = time.monotonic()
-        return dead
 
     async def offer(self, agents: Mapping[str, str], labels: Sequence[str]) -> None:
         """Say which versions of its agents this worker has, and what follows from that."""
@@ -120,7 +119,6 @@ class Lease:
 
     async def keep(
         self,
-        running: Callable[[], int],
         renewed: Callable[[float], None],
         drain: Callable[[], None],
         wake: Callable[[], anyio.Event],
@@ -137,9 +135,8 @@ class Lease:
                 # A hanging connection must not use up the lease.
                 with anyio.fail_after(self.seconds / 3):
                     row = await self._database.one(
-                        "update helmsman.workers set seen = clock_timestamp(), running = %s where id = %s "
-                        "returning draining",
-                        (running(), self.id),
+                        "update helmsman.workers set seen = clock_timestamp() where id = %s returning draining",
+                        (self.id,),
                     )
                 # Removed by another worker, which has this one's tasks.
                 if row is None:
@@ -173,11 +170,9 @@ class Lease:
         now = time.monotonic()
         return now - self._good_since >= _GRACE * self.seconds and now - self._renewed <= 2 / 3 * self.seconds
 
-    async def find_dead(self) -> list[str]:
-        """Remove the rows of dead workers and return their ids. Return none while another worker does this."""
-        if not self.may_judge:
-            return []
-        rows = await self._database.all(
+    async def remove_dead(self) -> None:
+        """Remove the rows of dead workers, unless another worker does so just now. Call it only if this one `may_judge`."""
+        await self._database.all(
             """
             delete from helmsman.workers
             where pg_try_advisory_xact_lock(%(lock)s) and id <> %(me)s
@@ -186,4 +181,3 @@ class Lease:
             """,
             {"lock": _REAPER, "me": self.id, "lease": self.seconds},
         )
-        return [row["id"] for row in rows]

@@ -20,6 +20,7 @@ from helmsman.fleet.pictures import KIND
 from helmsman.fleet.values import ANYWHERE, WORKERS, clean_text, jsonb, machine_of, queue_of
 from helmsman.git.bundles import pieces
 from helmsman.store.postgres import translated
+from helmsman.store.upkeep import RETENTION
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -217,30 +218,55 @@ class QueueConsumer:
         )
         strays = {row["id"] for row in rows} - self.running
         if strays and not self._is_claiming and claims == self._claims:
-            await put_back(self._database, worker, "Its machine did not begin it.", list(strays))
+            await _put_back(self._database, " did not begin it.", worker=worker, tasks=list(strays))
 
 
 # --- put back --------------------------------------------------------------------------------------------------------
 
 
 _PUT_BACK: Final[LiteralString] = f"""
-    update helmsman.queue set
-        status = 'pending', queue = {ANYWHERE}, note = %(note)s, is_handed_over = %(is_handed_over)s, input_required = false,
-        updated_at = clock_timestamp(), revision = revision + 1
-    where status = 'working' and worker = %(worker)s and (%(tasks)s::text[] is null or id = any(%(tasks)s))
-    returning id, queue, pg_notify('helmsman_fleet', id)
+    update helmsman.queue task set
+        queue = {ANYWHERE}, status = case when cancel_asked then 'canceled' else 'pending' end,
+        note = case when cancel_asked then coalesce('It was cancelled: ' || cancel_reason, 'It was cancelled.')
+            else 'Its machine ' || split_part(worker, '~', 1) || %(note)s end,
+        is_handed_over = %(is_handed_over)s, input_required = false, updated_at = clock_timestamp(),
+        revision = revision + 1, completed_at = case when cancel_asked then clock_timestamp() end,
+        stopped_at = case when cancel_asked then clock_timestamp() end,
+        expires_at = case when cancel_asked then clock_timestamp() + %(kept)s end
+    where status = 'working' and case
+        when %(worker)s::text is null then not exists (select from helmsman.workers where id = task.worker)
+        else worker = %(worker)s and (%(tasks)s::text[] is null or id = any(%(tasks)s))
+    end
+    returning id, status, worker, queue, pg_notify('helmsman_fleet', id)
 """  # noqa: S608 - of constants
 
 
-async def put_back(
-    database: FleetDatabase, worker: str, note: str, tasks: list[str] | None = None, *, is_handed_over: bool = False
+async def _put_back(
+    database: FleetDatabase,
+    note: str,
+    *,
+    worker: str | None = None,
+    tasks: list[str] | None = None,
+    is_handed_over: bool = False,
 ) -> None:
-    """Return tasks of a worker to the queue: the ones named, or all. None of them may be running."""
-    values = {"worker": worker, "note": note, "tasks": tasks, "is_handed_over": is_handed_over}
+    """Return tasks to the queue, and end those that were to be cancelled: of a worker the ones named, or all; without one
+    those of dead workers. None of them may be running. The note goes on after the name of the machine.
+    """
+    values = {"note": note, "worker": worker, "tasks": tasks, "is_handed_over": is_handed_over, "kept": RETENTION}
     rows = await database.all(_PUT_BACK, values)
+    for row in rows:
+        log.warning("task %s of %s is %s now", row["id"], machine_of(row["worker"]), row["status"])
     await database.notify(*((WORKERS, row["queue"]) for row in rows))
+
+
+async def requeue_work(database: FleetDatabase) -> None:
+    """Return the tasks of dead workers to the queue.
+
+    A worker claims tasks only while it has a row, so the worker of a task without one is dead.
+    """
+    await _put_back(database, " was lost.")
 
 
 async def hand_over_tasks(database: FleetDatabase, worker: str) -> None:
     """Return all tasks of a worker that was stopped in order, so that other workers continue them immediately."""
-    await put_back(database, worker, f"Its machine {machine_of(worker)} was stopped.", is_handed_over=True)
+    await _put_back(database, " was stopped.", worker=worker, is_handed_over=True)

@@ -6,11 +6,9 @@ the first has the tree that all of them work on. The session's rollouts are dele
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Final
 
 from helmsman.fleet.schema import LOCK
-from helmsman.fleet.values import ANYWHERE, WORKERS, machine_of
 from helmsman.store.upkeep import RETENTION
 
 if TYPE_CHECKING:
@@ -65,36 +63,6 @@ async def drop_expired(database: FleetDatabase) -> int:
     week_ago = "((extract(epoch from clock_timestamp()) - 7 * 86400) * 1000000)::bigint"
     await database.all(f"delete from helmsman_store.notices_due where at < {week_ago} returning 1")  # noqa: S608
     return dropped
-
-
-# --- the work of dead machines ----------------------------------------------------------------------------------------
-
-log = logging.getLogger(__name__)
-
-
-async def requeue_work(database: FleetDatabase) -> None:
-    """Return the tasks of dead workers to the queue, and end those that were to be cancelled.
-
-    A worker claims tasks only while it has a row, so the worker of a task without one is dead.
-    """
-    rows = await database.all(
-        f"""
-        update helmsman.queue task set
-            queue = {ANYWHERE}, status = case when cancel_asked then 'canceled' else 'pending' end,
-            note = case when cancel_asked then coalesce('It was cancelled: ' || cancel_reason, 'It was cancelled.')
-                else 'Its machine ' || split_part(worker, '~', 1) || ' was lost.' end,
-            is_handed_over = false, input_required = false, updated_at = clock_timestamp(), revision = revision + 1,
-            completed_at = case when cancel_asked then clock_timestamp() end,
-            stopped_at = case when cancel_asked then clock_timestamp() end,
-            expires_at = case when cancel_asked then clock_timestamp() + %(kept)s end
-        where status = 'working' and not exists (select from helmsman.workers where id = task.worker)
-        returning id, status, worker, queue, pg_notify('helmsman_fleet', id)
-        """,  # noqa: S608 - of constants
-        {"kept": RETENTION},
-    )
-    for row in rows:
-        log.warning("task %s of %s, which is dead, is %s", row["id"], machine_of(row["worker"]), row["status"])
-    await database.notify(*((WORKERS, row["queue"]) for row in rows))
 
 
 async def stop_late_tasks(database: FleetDatabase) -> None:

@@ -26,11 +26,11 @@ from helmsman.fleet.database import FleetDatabase
 from helmsman.fleet.lease import DEFAULT_SECONDS, DeclaredDead, Lease
 from helmsman.fleet.notices import FleetNotifier, place_in
 from helmsman.fleet.owned_task import MachineOffer
-from helmsman.fleet.queue import QueueConsumer, hand_over_tasks
+from helmsman.fleet.queue import QueueConsumer, hand_over_tasks, requeue_work
 from helmsman.fleet.running import TaskRun, run_task
 from helmsman.fleet.schedules import FleetSchedules
 from helmsman.fleet.schema import require_schema
-from helmsman.fleet.upkeep import EVERY_SECONDS, drop_expired, requeue_work, stop_late_tasks
+from helmsman.fleet.upkeep import EVERY_SECONDS, drop_expired, stop_late_tasks
 from helmsman.fleet.values import WORKERS, channel_of, checked_name, form_label, new_worker_id, serves
 from helmsman.fleet.workspaces import drop_worktrees
 
@@ -162,9 +162,7 @@ class Worker:
 
             async def keep_lease() -> None:
                 try:
-                    await self._lease.keep(
-                        lambda: len(self._running), self.lease.renew, self.drain, lambda: self._woken
-                    )
+                    await self._lease.keep(self.lease.renew, self.drain, lambda: self._woken)
                 except DeclaredDead as error:
                     dead.append(error)
                     # Everything stops here; other workers have the tasks.
@@ -283,9 +281,9 @@ class Worker:
         pause = min(_SWEEP_SECONDS, self.options.lease / 6)
         while True:
             try:
-                await self._lease.find_dead()
                 # After an outage, living workers must have time to renew first.
                 if self._lease.may_judge:
+                    await self._lease.remove_dead()
                     await requeue_work(self._database)
                     await stop_late_tasks(self._database)
                 await self._queue.return_strays()
