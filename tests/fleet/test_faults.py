@@ -67,8 +67,9 @@ def journal(tmp_path: Path) -> Journal:
 
 
 @pytest.mark.rare
+@pytest.mark.parametrize("is_engine_killed", [False, True], ids=["worker", "worker and engine"])
 async def test_the_work_of_a_machine_that_is_killed_continues_elsewhere_and_never_twice_at_once(
-    fleet: Fleet, model: ScriptedModel, journal: Journal
+    fleet: Fleet, model: ScriptedModel, journal: Journal, is_engine_killed: bool
 ) -> None:
     """With everything on it: its engine ends with it, and the task is taken up within 1.6 leases and a second.
 
@@ -81,8 +82,10 @@ async def test_the_work_of_a_machine_that_is_killed_continues_elsewhere_and_neve
     await fleet.worker("two", "--capacity", "1")
     await anyio.sleep(1.5 * LEASE)  # until it may judge
     model.on("lost in the middle", run(journal.command("a", 0.3)), say("done"))
-    killed = time.monotonic()
+    engine, killed = engine_pid(one), time.monotonic()
     one.kill()
+    if is_engine_killed:
+        os.kill(engine, signal.SIGKILL)
     await journal.begun("a", runs=2)
     taken = time.monotonic() - killed
     ended = await fleet.ended(task)

@@ -140,7 +140,7 @@ async def test_after_a_machines_death_tree_and_transcript_continue_together(
         one.kill()
         assert await ended(session, fleet) == "done"
         told = json.dumps(model.requests[-1].body)
-        assert "this conversation: what you did after that is missing in both" in told
+        assert "this conversation: work after that is missing in both" in told
         assert "written early" in told
         diff = (await helm.extras.changes.diff(session.id)).diff
         assert "early" in {file.path for file in diff.files}
