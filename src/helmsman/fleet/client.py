@@ -228,23 +228,21 @@ class FleetClient:
         )
         return str(rows[0]["lane"]) if rows else None
 
-    async def asking(self) -> list[str]:
-        """Return the lanes with an open question."""
+    async def news(self, number: int | None) -> tuple[int, set[str], set[str]]:
+        """Return the number of the newest task, the lanes with an open question, and those of tasks after a number."""
         rows = await self._all(
-            "select distinct lane from helmsman.queue where status = 'working' and input_required", {}
-        )
-        return [str(row["lane"]) for row in rows]
-
-    async def since(self, number: int | None) -> tuple[int, list[str]]:
-        """Return the number of the newest task, and the lanes of tasks after the given number."""
-        rows = await self._all(
-            "select number, lane from helmsman.queue where number > %(number)s or %(number)s is null "
-            # The first call only asks for the newest number: earlier tasks are no news.
-            "order by number desc limit case when %(number)s is null then 1 else 10000 end",
+            """
+            select number, lane, status = 'working' and input_required as asks from helmsman.queue
+            where number > %(number)s or (status = 'working' and input_required)
+            union all select coalesce(max(number), 0), null, false from helmsman.queue
+            """,
             {"number": number},
         )
-        newest = max((int(row["number"]) for row in rows), default=number or 0)
-        return newest, [] if number is None else [str(row["lane"]) for row in rows]
+        newest = max(int(row["number"]) for row in rows)
+        # The first call only asks for the newest number: earlier tasks are no news.
+        known = newest if number is None else number
+        asking = {str(row["lane"]) for row in rows if row["asks"]}
+        return newest, asking, {str(row["lane"]) for row in rows if row["lane"] is not None and row["number"] > known}
 
     async def spec(self, task_id: str) -> TurnRequest | None:
         """Return the request of a task."""

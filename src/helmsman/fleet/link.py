@@ -125,14 +125,14 @@ class FleetLink:
         """Load sessions with open questions, and follow sessions that other machines have continued."""
         while True:
             try:
-                # Sessions that no client here has loaded, with questions that every client should see.
-                for lane in await self.client.asking():
-                    await self.session(session_id_of(lane))
-                # Other machines may have continued a session that is loaded here.
-                self._newest, newer = await self.client.since(self._newest)
+                self._newest, asking, newer = await self.client.news(self._newest)
+                # Other machines may have continued a session that is loaded here. First, since the next call may fail.
                 for lane in newer:
                     if (known := self._known.get(lane)) is not None:
                         self._follow_soon(known)
+                # Sessions that no client here has loaded, with questions that every client should see.
+                for lane in asking:
+                    await self.session(session_id_of(lane))
             except HelmsmanError as error:
                 log.info("the fleet is not watched just now: %s", error)
                 await anyio.sleep(_AWAY_SECONDS)
