@@ -25,6 +25,7 @@ from helmsman.base.addresses import REMOTE_TOKEN
 from helmsman.base.caller_context import environment
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.redaction import redact
+from helmsman.base.sanitize import word_set
 from helmsman.errors import InvalidInput, InvalidSetting, Unsupported
 from helmsman.model.events import TurnEnded
 from helmsman.model.options import WRITES, Writes
@@ -46,10 +47,7 @@ _OUTPUT_GRACE: Final = 1.0
 """Seconds to read output of processes that a command left running."""
 _COMMAND_CHARS: Final = 4000
 _ANSI: Final = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07]*\x07)")
-_PASSED: Final = frozenset(
-    re.findall(
-        r"\S+",
-        """
+_PASSED: Final = word_set("""
     PATH HOME USER LOGNAME SHELL LANG LANGUAGE TZ TERM COLUMNS LINES TMPDIR TEMP TMP PWD HOSTNAME CI DEBIAN_FRONTEND
     XDG_CACHE_HOME XDG_CONFIG_HOME XDG_DATA_HOME XDG_STATE_HOME XDG_DATA_DIRS XDG_CONFIG_DIRS
     HTTP_PROXY HTTPS_PROXY NO_PROXY ALL_PROXY FTP_PROXY SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE CURL_CA_BUNDLE
@@ -69,9 +67,7 @@ _PASSED: Final = frozenset(
     LD_LIBRARY_PATH DYLD_LIBRARY_PATH LIBRARY_PATH CPATH C_INCLUDE_PATH CPLUS_INCLUDE_PATH PKG_CONFIG_PATH
     CMAKE_PREFIX_PATH CC CXX CPP LD AR CFLAGS CXXFLAGS CPPFLAGS LDFLAGS MAKEFLAGS SDKROOT DEVELOPER_DIR
     MACOSX_DEPLOYMENT_TARGET OMP_NUM_THREADS SOURCE_DATE_EPOCH
-    """,
-    )
-)
+""")
 """Variables by which programs find each other, and themselves. None of them is meant to hold a secret."""
 _WITH_LOGIN: Final = re.compile(r"://[^/@\s]*@")
 _CHECKS: Final = "checks"

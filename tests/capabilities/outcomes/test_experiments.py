@@ -306,7 +306,7 @@ async def test_a_test_that_fails_now_and_then_proves_nothing(
             if count % 4:
                 return result
             said = "FAILED tests/test_flaky.py::test_now_and_then - assert False\n"
-            return CheckResult(replace(result.run, exit_code=1, output=said), result.reads)
+            return replace(result, exit_code=1, output=said)
 
         monkeypatch.setattr(checks, "run_narrow", coin)
         told = await checks.can_fail(PYTEST, target)

@@ -26,7 +26,6 @@ from helmsman.capabilities.outcomes.reproduction import (
     reproduced,
 )
 from helmsman.capabilities.outcomes.solving import Debug, Looked
-from helmsman.capabilities.repository_commands import CommandResult
 from helmsman.errors import InvalidInput
 from tests.capabilities.outcomes.conftest import write
 from tests.real_agents import CACHE
@@ -286,7 +285,7 @@ async def test_a_change_with_which_a_check_was_flaky_has_to_pass_ten_times_at_th
 @pytest.mark.anyio
 async def test_a_slow_check_runs_once_and_the_report_says_so() -> None:
     async def run() -> CheckResult:
-        return CheckResult(CommandResult(command="check", exit_code=0, output="1 passed\n", seconds=40.0))
+        return CheckResult(command="check", exit_code=0, output="1 passed\n", seconds=40.0)
 
     async def nothing(_reads: object) -> list[str]:
         return []
@@ -326,4 +325,4 @@ def test_output_that_is_made_to_be_read_slowly_is_not(line: str) -> None:
 
 
 def _result(exit_code: int, output: str) -> CheckResult:
-    return CheckResult(CommandResult(command="check", exit_code=exit_code, output=output, seconds=1.0))
+    return CheckResult(command="check", exit_code=exit_code, output=output, seconds=1.0)

@@ -111,7 +111,7 @@ async def verified(place: Bench, liar: Liar) -> tuple[bool, Verdict]:
         failing = await checks.still_fail(liar.command, tests)
     seen = reproduced(before, test=liar.test)
     assert seen.verified, before.output
-    return now.run.passed, joined(fixed(seen, after), came_to_its_end(before, after), failing)
+    return now.exit_code == 0, joined(fixed(seen, after), came_to_its_end(before, after), failing)
 
 
 @pytest.mark.parametrize("liar", [*LIARS, *(pytest.param(one, marks=pytest.mark.long) for one in MORE_LIARS)], ids=str)

@@ -30,6 +30,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final, Literal
 
 from helmsman.base.json_values import json_object
+from helmsman.base.sanitize import word_set
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -77,38 +78,23 @@ _TOOL_FOLDERS: Final = frozenset(
     }
 )
 _INSTALLED_SUFFIXES: Final = (".dist-info", ".egg-info", ".egg-link", ".pth", "._pth", ".egg")
-_RUNNERS: Final = frozenset(
-    re.findall(
-        r"\S+",
-        """
+_RUNNERS: Final = word_set("""
     pytest _pytest py pluggy iniconfig packaging exceptiongroup tomli pygments colorama attr attrs unittest unittest2 mock
     coverage tox nox nose nose2 hypothesis xdist execnet pytest_asyncio pytest_cov anyio setuptools pkg_resources distutils
     _distutils_hack pip wheel six toml typing_extensions importlib_metadata zipp virtualenv django trial twisted
-    """,
-    )
-)
+""")
 """Common modules that Python checks import besides the standard library."""
-_COMPILED: Final = frozenset(
-    re.findall(
-        r"\S+",
-        """
+_COMPILED: Final = word_set("""
     .c .h .cc .cpp .cxx .hpp .hh .m .mm .rs .go .java .kt .scala .swift .cs .zig .d .f90 .hs .ml .s .asm .proto
-    """,
-    )
-)
+""")
 """Sources of compiled programs: a build names them, but runs its output."""
 _PATH_WORD: Final = re.compile(r"[\w.@+/~<>-]+")
 _MODULE_WORD: Final = re.compile(r"\b[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+\b|(?<=-p )\w+|(?<=-m )[\w.]+")
 _IMPORT: Final = re.compile(r"^\s*(?:from\s+(\.*[\w.]*)\s+import\s+([\w, ()*]+)|import\s+([\w., ]+))", re.MULTILINE)
 _PLUGINS: Final = re.compile(r"pytest_plugins\s*(?::[^=\n]+)?=\s*([\[(]?[^\])\n]*(?:\n[^\])]*)?)")
-_CONFIG_KEYS: Final = frozenset(
-    re.findall(
-        r"\S+",
-        """
+_CONFIG_KEYS: Final = word_set("""
     scripts jest mocha ava vitest nyc c8 tap xo lint-staged husky config directories babel wireit pre-commit
-    """,
-    )
-)
+""")
 _READERS: Final = re.compile(
     r"[\s@+-]*(?:(?:uv|poetry|pipenv|pdm|hatch|npx|yarn|pnpm)\s+(?:run\s+)?|\S*python[\d.]*\s+-m\s+)*"
     r"(?:ruff|flake8|pylint|pyflakes|mypy|pyright|black|isort|bandit|eslint|prettier|tsc|cat|wc|cc|gcc|clang|g\+\+|shellcheck"
@@ -464,14 +450,9 @@ def as_before(own: Iterable[OwnFile], base: str) -> dict[str, str | None]:
 
 # --- doubtful files --------------------------------------------------------------------------------------------------
 
-_DATA: Final = frozenset(
-    re.findall(
-        r"\S+",
-        """
+_DATA: Final = word_set("""
     .json .txt .csv .tsv .yaml .yml .xml .html .snap .golden .out .expected .sql .svg .ini .toml .dat .bin
-    """,
-    )
-)
+""")
 _SUSPICIOUS: Final = re.compile(
     r"os\._exit|_exit\(|sys\.exit\(|process\.exit|\bexit\(0\)|sys\.modules|\bpytest\b|\bunittest\b|PYTEST_|JEST_WORKER|NODE_ENV"
     r"|VITEST|__(?:eq|ne|bool)__|_getframe|hypothesis|setattr\(|monkeypatch|sys\.(?:settrace|argv)|inspect\.stack|atexit|\beval\(|\bexec\("

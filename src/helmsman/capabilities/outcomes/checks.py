@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shutil
 import tomllib
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -18,6 +18,7 @@ import anyio.to_thread
 
 from helmsman.base.caller_context import environment
 from helmsman.base.json_values import json_object
+from helmsman.base.sanitize import word_set
 from helmsman.base.structs import replace
 from helmsman.capabilities.outcomes.failures import TestFailure, error_lines, failed_tests, missing_program, not_checked
 from helmsman.capabilities.repository_commands import CommandAllowance, CommandResult, run_command
@@ -46,32 +47,22 @@ _VARIABLES: Final = {
 }
 
 
-@dataclass(frozen=True)
-class CheckResult:
+@dataclass(frozen=True, kw_only=True)
+class CheckResult(CommandResult):
     """Result of a check. Its output is untrusted: a program of the repository wrote it.
 
     `reads` lists the files it opened, in order of the first read; None if unknown. A quick check runs `runs` times, of
     which `passes` pass; this is the first run that failed, or the last one.
     """
 
-    run: CommandResult
     reads: tuple[str, ...] | None = None
     runs: int = 1
     passes: int | None = None
 
     @property
-    def command(self) -> str:
-        return self.run.command
-
-    @property
-    def exit_code(self) -> int | None:
-        """Exit code; None after a timeout."""
-        return self.run.exit_code
-
-    @property
     def passed(self) -> bool:
         """Return whether it exited with 0 and ran at least one check."""
-        return self.run.passed and self.not_checked is None
+        return self.exit_code == 0 and self.not_checked is None
 
     @property
     def is_flaky(self) -> bool:
@@ -79,17 +70,9 @@ class CheckResult:
         return self.passes is not None and 0 < self.passes < self.runs
 
     @property
-    def output(self) -> str:
-        return self.run.output
-
-    @property
     def tail(self) -> str:
         """End of the output, limited for display."""
-        return self.run.output.strip()[-SHOWN_CHARS:]
-
-    @property
-    def seconds(self) -> float:
-        return self.run.seconds
+        return self.output.strip()[-SHOWN_CHARS:]
 
     @cached_property
     def failures(self) -> tuple[TestFailure, ...]:
@@ -209,9 +192,8 @@ class CheckRunner:
             Unsupported: No suitable sandbox is available.
         """
         await self.allow(allowed_as or command)
-        return CheckResult(
-            await self._run(command, room, min(self._timeout, timeout or self._timeout), self._allowance)
-        )
+        done = await self._run(command, room, min(self._timeout, timeout or self._timeout), self._allowance)
+        return CheckResult(**asdict(done))
 
     async def _run(self, command: str, room: Path, timeout: float, allowance: CommandAllowance) -> CommandResult:
         return await run_command(
@@ -296,26 +278,22 @@ def _node(directory: Path) -> Iterator[FoundCheck]:
     yield FoundCheck(command, "package.json has a script test" + (f", and there is a {lock}." if lock else "."))
 
 
-def _cargo(directory: Path) -> Iterator[FoundCheck]:
-    if (directory / "Cargo.toml").is_file():
-        yield FoundCheck("cargo test", "There is a Cargo.toml.")
+_BY_FILE: Final = {
+    "Cargo.toml": "cargo test",
+    "go.mod": "go test ./...",
+    "gradlew": "./gradlew test",
+    "mvnw": "./mvnw test",
+    "pom.xml": "mvn test",
+}
 
 
-def _go(directory: Path) -> Iterator[FoundCheck]:
-    if (directory / "go.mod").is_file():
-        yield FoundCheck("go test ./...", "There is a go.mod.")
+def _others(directory: Path) -> Iterator[FoundCheck]:
+    for name, command in _BY_FILE.items():
+        if (directory / name).is_file():
+            yield FoundCheck(command, f"There is a {name}.")
 
 
-def _java(directory: Path) -> Iterator[FoundCheck]:
-    if (directory / "gradlew").is_file():
-        yield FoundCheck("./gradlew test", "There is a gradlew.")
-    elif (directory / "mvnw").is_file():
-        yield FoundCheck("./mvnw test", "There is a mvnw.")
-    elif (directory / "pom.xml").is_file():
-        yield FoundCheck("mvn test", "There is a pom.xml.")
-
-
-_WAYS: Final[tuple[Callable[[Path], Iterator[FoundCheck]], ...]] = (_make, _python, _node, _cargo, _go, _java)
+_WAYS: Final[tuple[Callable[[Path], Iterator[FoundCheck]], ...]] = (_make, _python, _node, _others)
 """Makefile first: `make test` states the author's intention."""
 
 
@@ -337,10 +315,8 @@ def _toml(path: Path) -> dict[str, Any]:
 
 
 _FIRST_WORD: Final = re.compile(r"\s*([A-Za-z0-9_.+-]+)(?=\s|$)")
-_BUILT_IN: Final = frozenset(
-    re.findall(
-        r"\S+", "if for while case until test true false exit cd set export unset eval exec command trap umask ."
-    )
+_BUILT_IN: Final = word_set(
+    "if for while case until test true false exit cd set export unset eval exec command trap umask ."
 )
 
 

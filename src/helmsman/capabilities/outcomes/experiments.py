@@ -445,7 +445,7 @@ class Experiment:
             # Without network, Node's runner cannot relay a test file's output, so the file is run directly.
             one = await runner.run(shlex.join(["node", path]), room.path, allowed_as=allowed_as or command)
             output += f"\n{one.output}"
-        return replace(result, run=replace(result.run, output=output), reads=reads)
+        return replace(result, output=output, reads=reads)
 
     # --- new tests ---------------------------------------------------------------------------------------------------
 
@@ -523,13 +523,10 @@ class Experiment:
         result = await self._at(self._room.now, narrow, allowed_as=command)
         return narrow if result.passed else None
 
-    async def run_narrow(self, tree: str, command: str, narrow: str | None) -> CheckResult:
-        """Run a check, or its part for the new tests."""
+    async def run_narrow(self, tree: str | None, command: str, narrow: str | None) -> CheckResult:
+        """Run a check, or its part for the new tests, on a tree, by default the session's."""
+        tree = self._room.now if tree is None else tree
         return await self._at(tree, narrow or command, allowed_as=command, timeout=self.mutant_seconds)
-
-    async def run_unchanged(self, command: str, narrow: str | None) -> CheckResult:
-        """Run the same on the session's tree."""
-        return await self.run_narrow(self._room.now, command, narrow)
 
     def hits(self, result: CheckResult, tests: Sequence[str], names: Sequence[str]) -> set[str]:
         """Return the new tests that failed in a run."""
@@ -582,6 +579,9 @@ class _Proof:
             told.append(Evidence(ok=False, what=what))
         return told
 
+    async def _run(self, tree: str | None = None) -> CheckResult:
+        return await self._checks.run_narrow(tree, self._command, self.narrow)
+
     async def repeat(self) -> Evidence | None:
         """Run the new tests more often while that is quick; return evidence if one fails."""
         began = time.monotonic()
@@ -589,7 +589,7 @@ class _Proof:
         # A check that cannot be narrowed runs all tests each time.
         most = MORE_RUNS if self.narrow is not None else 1
         while len(results) < most and time.monotonic() - began < _MORE_RUNS_SECONDS:
-            results.append(await self._checks.run_unchanged(self._command, self.narrow))
+            results.append(await self._run())
             if not results[-1].passed:
                 return Evidence(ok=False, what=_flaky(results), detail=results[-1].tail)
         self._checks.mutant_seconds = max(_LEAST_SECONDS, _SLOWER * max(one.seconds for one in results))
@@ -600,8 +600,7 @@ class _Proof:
 
         A test that fails for the first time has to fail each time with this tree, and to pass each time without.
         """
-        wrong = partial_run(self._checks, tree, self._command, self.narrow)
-        result = await wrong()
+        result = await self._run(tree)
         self.tried_count += 1
         hits = self._checks.hits(result, self._tests, self._names)
         # A mutated loop that does not end is noticed, too.
@@ -615,10 +614,10 @@ class _Proof:
         if not self._needs_one and not self._matching(hits):
             return None
         for _ in range(RUNS - 1):
-            right = await self._checks.run_unchanged(self._command, self.narrow)
+            right = await self._run()
             if not right.passed:
                 return Evidence(ok=False, what=_flaky([right]), detail=right.tail)
-            again = self._checks.hits(await wrong(), self._tests, self._names)
+            again = self._checks.hits(await self._run(tree), self._tests, self._names)
             if not hits & again:
                 what = (
                     f"It is flaky: against {against} {named(sorted(hits))} failed once, and not when it was repeated."
@@ -648,13 +647,6 @@ def _are_counted(tests: Sequence[str]) -> bool:
 
 
 _NAMED_TESTS: Final = frozenset({".py", ".js", ".mjs", ".cjs", ".ts", ".mts", ".jsx", ".tsx"})
-
-
-def partial_run(
-    checks: Experiment, tree: str, command: str, narrow: str | None
-) -> Callable[[], Awaitable[CheckResult]]:
-    """Return a function that runs a check on a tree."""
-    return lambda: checks.run_narrow(tree, command, narrow)
 
 
 def _flaky(results: Sequence[CheckResult]) -> str:

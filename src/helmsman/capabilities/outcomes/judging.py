@@ -204,15 +204,7 @@ class Judging:
                 asked_for(_SHAPE),
             ]
         )
-        turn = await work.start(
-            f"{name} judge {agent}",
-            prompt,
-            cwd=work.wanted.directory,
-            agent=agent,
-            on_limit="fail",
-            sandbox="read-only",
-            approval_policy="never",
-        )
+        turn = await work.start_reader(f"{name} judge", prompt, agent, on_limit="fail")
         made = Candidate(number=1, agent=agent, why="", turn=turn)
 
         async def read(turn: DoneTurn) -> dict[str, Any]:

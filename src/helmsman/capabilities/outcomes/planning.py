@@ -115,15 +115,7 @@ class _Planning:
                 asked_for(_SHAPE),
             ]
         )
-        return await self._work.start(
-            f"{name} {agent}",
-            prompt,
-            cwd=self._root,
-            agent=agent,
-            on_limit=on_limit,
-            sandbox="read-only",
-            approval_policy="never",
-        )
+        return await self._work.start_reader(name, prompt, agent, cwd=self._root, on_limit=on_limit)
 
     async def _verify(self, turn: DoneTurn) -> dict[str, Any]:
         """Parse and verify an agent's plan."""
@@ -186,7 +178,7 @@ class _Planning:
         plans = (f"Plan {one.number}:\n{quoted(_in_words(_plan_of(one)), 'text')}" for one in holding)
         prompt = "\n\n".join([what, f"The goal: {work.wanted.request}", *plans, asked_for(_BEST)])
         try:
-            turn = await work.start("compare", prompt, agent=other, sandbox="read-only", approval_policy="never")
+            turn = await work.start_reader("compare", prompt, other)
             preferred = read_report(turn.said, Preference)
         # Without an opinion, the plan with the fewest steps is taken.
         except HelmsmanError as error:

@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
+from helmsman.base.sanitize import word_set
 from helmsman.capabilities.outcomes.claims import Evidence, Verdict, verdict
 from helmsman.capabilities.outcomes.failures import normalised, not_checked
 from helmsman.sessions.progress import read_tally
@@ -29,18 +30,13 @@ _QUOTED: Final = re.compile(r"[`\"“'‘]([^`\"”'’\n]{6,200})[`\"”'’]")
 _TESTS: Final = re.compile(r"(?:[\w/-]+(?:\.py)?(?:::|\.))*\b(?:test_\w+|Test[A-Z]\w*|\w+_test)\b(?:(?:::|\.)\w+)*")
 _EXACT: Final = re.compile(r"[\d=<>(){}\[\]]")
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{2,}|\d{2,}")
-_COMMON: Final = frozenset(
-    re.findall(
-        r"\w+",
-        """
+_COMMON: Final = word_set("""
     the and for with from that this when then there are was were has have not does doesn didn fails fail failed failing
     failure test tests testing error errors bug issue wrong broken should would could must instead return returns returned
     get gets got give gives given function method class file line code run running after before but which what why where
     assert assertion assertionerror expected actual equal none null true false value values result results output some
     into out its only also all any can cannot make makes use used using please fix debug problem
-    """,
-    )
-)
+""")
 _ENOUGH_WORDS: Final = 2
 _ANY_FAILURE: Final = frozenset(
     {"AssertionError", "TestFailure", "Error", "Exception", "RuntimeError", "AssertionFailure"}
@@ -69,7 +65,7 @@ def reproduced(check: CheckResult, *, symptom: str = "", test: str | None = None
         return Reproduction(verified=how != "no", how=how, why=why, tests=tests, check=check)
 
     nothing = check.not_checked
-    if check.run.passed and nothing is None:
+    if check.exit_code == 0 and nothing is None:
         runs = f" in {check.runs} runs" if check.runs > 1 else ""
         return is_("no", f"The check did not fail{runs}: {check.in_words()}.")
     # A test that failed because something is missing shows nothing of the report.

@@ -127,16 +127,7 @@ class _Reviewing:
         work.report_progress(f"{agent} reviews.")
         own = Capability.REVIEW in await work.helm.capabilities(agent)
         text, kind = await self._reviews.prepare(self._root, self._target, work.wanted.request, self._diff, own=own)
-        return await work.start(
-            f"{name} {agent}",
-            text,
-            cwd=self._root,
-            kind=kind,
-            agent=agent,
-            on_limit=on_limit,
-            sandbox="read-only",
-            approval_policy="never",
-        )
+        return await work.start_reader(name, text, agent, cwd=self._root, kind=kind, on_limit=on_limit)
 
     async def _read(self, turn: DoneTurn) -> dict[str, Any]:
         """Parse an agent's report."""
@@ -202,9 +193,7 @@ class _Reviewing:
                 asked_for(_VERDICTS),
             ]
         )
-        turn = await work.start(
-            f"second look {agent}", prompt, cwd=self._root, agent=agent, sandbox="read-only", approval_policy="never"
-        )
+        turn = await work.start_reader("second look", prompt, agent, cwd=self._root)
         made = Candidate(number=1, agent=agent, why="", turn=turn)
         await work.until_verified("second look", made, partial(_verdicts, len(urgent)), _unreadable)
         if not made.verified:

@@ -373,16 +373,8 @@ class ChangeJob(ABC):
 
     async def _begin(self, name: str, agent: str, on_limit: OnLimit | None) -> DoneTurn:
         self.work.report_progress(f"{agent} is at work on {name}.")
-        return await self.work.start(
-            f"{name} {agent}",
-            self.prompt(),
-            worktree=True,
-            gate=TurnGate(note=_ASKED, do=self._pass_gate),
-            on_limit=on_limit,
-            agent=agent,
-            sandbox="workspace-write",
-            approval_policy="on-request",
-        )
+        gate = TurnGate(note=_ASKED, do=self._pass_gate)
+        return await self.work.start_writer(f"{name} {agent}", self.prompt(), agent, gate, on_limit=on_limit)
 
     async def _verify(self, turn: DoneTurn) -> dict[str, Any]:
         """Verify the work of a session; return the JSON form."""

@@ -181,15 +181,8 @@ class StepRunner:
         asked += f"\n\nIt is done when `{step['check']}` passes{judged}."
         if session_id is not None:
             return await self._work.say(f"step {number}", session_id, asked)
-        return await self._work.start(
-            f"step {number}",
-            f"{self._introduction}\n\n{asked}",
-            worktree=True,
-            gate=TurnGate(note=_ASKED, do=self._pass_gate),
-            agent=self._agent,
-            sandbox="workspace-write",
-            approval_policy="on-request",
-        )
+        gate = TurnGate(note=_ASKED, do=self._pass_gate)
+        return await self._work.start_writer(f"step {number}", f"{self._introduction}\n\n{asked}", self._agent, gate)
 
     def _checks_of(self, step: StepData) -> list[str]:
         """Return the checks of a step. The requested check ends the last one: an agent's check must not replace it."""

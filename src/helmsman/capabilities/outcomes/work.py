@@ -321,6 +321,20 @@ class Work:
             )
         return DoneTurn(session=session, task=task)
 
+    async def start_reader(
+        self, step: str, prompt: str, who: str, *, cwd: str | Path | None = None, **options: Unpack[TurnOptions]
+    ) -> DoneTurn:
+        """Start a session that may only read and never asks, and wait for the end of its first turn (`start`)."""
+        options |= {"agent": who, "sandbox": "read-only", "approval_policy": "never"}
+        return await self.start(f"{step} {who}", prompt, cwd=cwd, **options)
+
+    async def start_writer(
+        self, step: str, prompt: str, who: str, gate: TurnGate, **options: Unpack[TurnOptions]
+    ) -> DoneTurn:
+        """Start a session in its own worktree, and wait for the end of its first turn (`start`)."""
+        options |= {"agent": who, "sandbox": "workspace-write", "approval_policy": "on-request"}
+        return await self.start(step, prompt, worktree=True, gate=gate, **options)
+
     # --- forms of all kinds ------------------------------------------------------------------------------------------
 
     async def until_verified(
@@ -365,14 +379,10 @@ class Work:
 
         async def make(number: int, order: Sequence[Chosen]) -> None:
             name = f"{what} {number}"
-            begun = await first_able(self, name, order, partial(begin, name))
-            one = Candidate(number=number, agent=begun.agent, why=begun.why, session_id=begun.session_id)
+            one = Candidate(number=number, agent=order[0].agent, why="")
             made.append(one)
-            if begun.error is not None:
-                one.error = begun.error.message
-                return
-            one.turn = begun.done
             try:
+                one.turn = await _first_turn(self, name, order, one, partial(begin, name))
                 await self.until_verified(name, one, verify, feedback)
             except HelmsmanError as error:
                 one.error = error.message
@@ -570,22 +580,6 @@ _NO_ACCOUNT: Final = frozenset(
 """Failures that concern the agent's account or installation."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AbleAgent:
-    """First turn of the first agent that could begin, or the error if none could."""
-
-    agent: str
-    why: str
-    done: DoneTurn | None = None
-    error: HelmsmanError | None = None
-
-    @property
-    def session_id(self) -> str | None:
-        """Session of a failed attempt."""
-        found = None if self.error is None else self.error.details.get("sessionId")
-        return found if isinstance(found, str) else None
-
-
 def makers_of(work: Work) -> list[Sequence[Chosen]]:
     """Return the agents for each candidate, best first."""
     wanted, chosen = work.wanted, work.chosen
@@ -595,41 +589,46 @@ def makers_of(work: Work) -> list[Sequence[Chosen]]:
     return [chosen] * wanted.candidates
 
 
-async def first_able(
-    work: Work, what: str, order: Sequence[Chosen], begin: Callable[[str, OnLimit | None], Awaitable[DoneTurn]]
-) -> AbleAgent:
+async def _first_turn(
+    work: Work,
+    what: str,
+    order: Sequence[Chosen],
+    made: Candidate,
+    begin: Callable[[str, OnLimit | None], Awaitable[DoneTurn]],
+) -> DoneTurn:
     """Run `begin` with the first agent that can; it takes an agent and the behaviour at a usage limit.
 
-    An agent that has changed files is never replaced.
+    `made` gets the agent, the reason and, if it fails, the session. An agent that has changed files is never replaced.
+
+    Raises:
+        HelmsmanError: The agent failed, and none replaces it.
     """
     passed_over: list[str] = []
     for chosen in order:
         is_last = chosen is order[-1]
-        why = "; ".join([chosen.why, *passed_over])
+        made.agent, made.why = chosen.agent, "; ".join([chosen.why, *passed_over])
         step = f"{what} without {chosen.agent}"
         given_up: str | None = work.known(step)
         if given_up is None:
             try:
                 # While another agent is left to try, a usage limit ends the turn instead of having it wait.
-                done = await begin(chosen.agent, None if is_last else "fail")
-                return AbleAgent(agent=chosen.agent, why=why, done=done)
+                return await begin(chosen.agent, None if is_last else "fail")
             except HelmsmanError as error:
-                begun = AbleAgent(agent=chosen.agent, why=why, error=error)
-                if is_last or not await _may_be_replaced(work, begun, error):
-                    return begun
+                session_id = error.details.get("sessionId")
+                if is_last or not await _may_be_replaced(work, session_id, error):
+                    made.session_id = session_id
+                    raise
                 given_up = await work.keep(step, error.message)
         passed_over.append(f"{chosen.agent} could not begin: {given_up}")
     raise AssertionError
 
 
-async def _may_be_replaced(work: Work, begun: AbleAgent, error: HelmsmanError) -> bool:
+async def _may_be_replaced(work: Work, session_id: str | None, error: HelmsmanError) -> bool:
     """Return whether an agent failed because of its account, before it changed any file."""
     cause = error.details.get("cause") if isinstance(error, TurnNotDone) else error.code
     if cause not in _NO_ACCOUNT:
         return False
-    if begun.session_id is None:
-        return True
-    session = await work.helm.session(begun.session_id)
-    if session.worktree is None:
-        return True  # it has no write access
+    session = None if session_id is None else await work.helm.session(session_id)
+    if session is None or session.worktree is None:
+        return True  # it has not begun, or has no write access
     return not (await work.changes.diff(session.id)).diff.files
