@@ -15,7 +15,7 @@ from helmsman.git import command as base_git
 from helmsman.git import turn_snapshots
 from helmsman.git.command import Git, find_git
 from helmsman.git.patches import settle_writes
-from helmsman.git.snapshot import TreeState
+from helmsman.git.snapshot import SizeLimits, Snapshot
 from helmsman.git.turn_snapshots import (
     FilesRewind,
     TurnSnapshot,
@@ -55,7 +55,7 @@ def snapshot(place: Git, task: str = "T-1") -> TurnSnapshot:
     return found
 
 
-def rewind(place: Git, wanted: TreeState, after: str | None = None) -> FilesRewind:
+def rewind(place: Git, wanted: Snapshot, after: str | None = None) -> FilesRewind:
     return rewind_files(place, wanted, after=after, leave_out=(), agree=lambda _plan, _git: None)
 
 
@@ -111,8 +111,7 @@ def test_all_kinds_of_files_come_back_and_the_rewind_is_taken_back(main: Path, p
 def test_a_rewind_leaves_files_that_no_snapshot_holds_and_names_them(
     main: Path, place: Git, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (turn_snapshots, sys.modules[plan_rewind.__module__]):
-        monkeypatch.setattr(module, "LARGEST_FILE", 1000)
+    monkeypatch.setattr(turn_snapshots, "_LIMITS", SizeLimits(largest=1000, most=10_000, takes="a snapshot takes"))
     (main / "large.bin").write_bytes(b"x" * 2000)
     (main / "grows.bin").write_bytes(b"x")
     (main / "secret.env").write_text("first\n", encoding="utf-8")
@@ -127,7 +126,7 @@ def test_a_rewind_leaves_files_that_no_snapshot_holds_and_names_them(
         "sub",
     )
     first = snapshot(place)
-    assert first.before.left_out == ("large.bin",)
+    assert [*first.before.left_out] == ["large.bin"]
     (main / "large.bin").write_bytes(b"small by now")
     (main / "grows.bin").write_bytes(b"x" * 2000)
     (main / ".gitignore").write_text("*.log\n*.env\n", encoding="utf-8")
@@ -329,12 +328,12 @@ def test_a_rewind_that_cannot_be_is_refused_and_one_that_is_killed_is_put_back(m
         "import json, os, sys; from pathlib import Path\n"
         "from helmsman.git import patches; from helmsman.git.command import find_git\n"
         "from helmsman.git.turn_snapshots import rewind_files\n"
-        "from helmsman.git.snapshot import TreeState\n"
+        "from helmsman.git.snapshot import Snapshot\n"
         "put = patches._Journal._put\n"
         "def killed(*args):\n    put(*args)\n    os._exit(9)\n"
         "patches._Journal._put = killed\n"
         "git = find_git(Path(sys.argv[1]), Path(sys.argv[2]))\n"
-        "rewind_files(git, TreeState(tree=sys.argv[3]), after=None, leave_out=(), agree=lambda *_: None)\n"
+        "rewind_files(git, Snapshot(tree=sys.argv[3]), after=None, leave_out=(), agree=lambda *_: None)\n"
     )
     arguments = [sys.executable, "-c", program, str(main), str(place.place), first.before.tree]
     assert subprocess.run(arguments, check=False, timeout=60).returncode == 9

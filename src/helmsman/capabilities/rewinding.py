@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
     from helmsman.capabilities.upkeep import Upkeep
-    from helmsman.git.snapshot import TreeState
+    from helmsman.git.snapshot import Snapshot
     from helmsman.sessions.session import Session
     from helmsman.steering.core import Steering
     from helmsman.tasks.model import Task
@@ -239,7 +239,7 @@ class _Files:
     """
 
     git: Git
-    wanted: TreeState
+    wanted: Snapshot
     after: str | None
     leave_out: tuple[str, ...]
     others: Mapping[str, Sequence[TurnSnapshot]]

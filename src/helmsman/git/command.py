@@ -704,9 +704,12 @@ def _as_variables(settings: Mapping[str, str]) -> dict[str, str]:
 
     Unlike with `-c`, a name may hold any character.
     """
-    pairs = list((_SETTINGS | dict(settings)).items())
-    variables = {"GIT_CONFIG_COUNT": str(len(pairs))}
-    for number, (name, value) in enumerate(pairs):
+    return _numbered(_SETTINGS | dict(settings))
+
+
+def _numbered(settings: Mapping[str, str], first: int = 0) -> dict[str, str]:
+    variables = {"GIT_CONFIG_COUNT": str(first + len(settings))}
+    for number, (name, value) in enumerate(settings.items(), first):
         variables |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
     return variables
 
@@ -759,9 +762,7 @@ def careful_environment(env: Mapping[str, str], directory: Path) -> dict[str, st
     pairs = _ALWAYS | _instead(settings)
     given = env.get("GIT_CONFIG_COUNT", "")
     first = int(given) if given.isdecimal() else 0
-    made = {**env, "GIT_CONFIG_COUNT": str(first + len(pairs)), "GIT_OPTIONAL_LOCKS": "0"}
-    for number, (name, value) in enumerate(pairs.items(), first):
-        made |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
+    made = {**env, **_numbered(pairs, first), "GIT_OPTIONAL_LOCKS": "0"}
     if any(_LAZY.match(setting.key) for setting in settings if setting.scope in REPOSITORYS):
         made["GIT_NO_LAZY_FETCH"] = "1"  # git would fetch missing objects with a program that the remote names
     return made

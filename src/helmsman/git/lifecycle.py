@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import field
 
-from helmsman.base.files import file_lock, temporary_directory
+from helmsman.base.files import file_lock
 from helmsman.base.structs import Value, replace
 from helmsman.errors import InvalidInput, WorktreeError
 from helmsman.git.command import Git, find_git, is_bare
 from helmsman.git.diff import FileStat
 from helmsman.git.included_files import include
 from helmsman.git.patches import named, one_at_a_time
-from helmsman.git.snapshot import take_snapshot
+from helmsman.git.snapshot import private_index, take_snapshot
 from helmsman.git.tree_changes import Unsaved, changed_files, commit_object, lost_commits, remote_of, unsaved
 from helmsman.git.turn_snapshots import forget_snapshots
 from helmsman.git.worktree import (
@@ -219,10 +219,9 @@ def _start_of(main: Git, start: str | None, on_note: Callable[[str], None]) -> s
 
 def _with_uncommitted(main: Git, head: str, on_note: Callable[[str], None]) -> str:
     """Return a commit on no branch of the main tree as it is, without ignored files; HEAD if that is the same."""
-    with main.viewed() as seen, temporary_directory(ensure_state_dir(main.place), "git-index") as folder:
-        own = replace(seen, index=Path(folder) / "index")
+    with private_index(main) as own:
         snapshot = take_snapshot(own)
-        if left := (*snapshot.nested, *snapshot.left_out):
+        if left := (*snapshot.nested, *(f"{path} ({why})" for path, why in snapshot.left_out.items())):
             on_note(f"Not carried over from the main tree: {named(left)}.")
         if snapshot.tree == own.text("rev-parse", "--verify", f"{head}^{{tree}}"):
             return head

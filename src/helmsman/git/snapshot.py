@@ -8,15 +8,19 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+from collections.abc import Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from msgspec import field
+
 from helmsman.base.files import temporary_directory
 from helmsman.base.structs import Value, replace
 from helmsman.errors import WorktreeError
+from helmsman.settings import ensure_state_dir
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
@@ -25,15 +29,12 @@ if TYPE_CHECKING:
 
 
 _MB: Final = 1024 * 1024
-LARGEST_FILE: Final = 100 * _MB
-_MOST_BYTES: Final = 1024 * _MB
 _MOST_FILES: Final = 200_000
 """Limit on files: they are compared in memory."""
 _KINDS: Final = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class Snapshot(Value, frozen=True, kw_only=True):
     """Snapshot of a working tree. `nested` are repositories inside the tree, which git cannot read.
 
     `left_out` maps paths that cannot be part of the snapshot to the reason: pipes, sockets, devices, files that are too
@@ -41,16 +42,24 @@ class Snapshot:
     """
 
     tree: str
-    nested: tuple[str, ...]
-    left_out: tuple[str, ...] = ()
-
-
-class TreeState(Value, frozen=True, kw_only=True):
-    """Content of a working tree. `left_out` lists files that were too large, `nested` repositories inside."""
-
-    tree: str
-    left_out: tuple[str, ...] = ()
     nested: tuple[str, ...] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizeLimits:
+    """Limits of the new and changed files in a snapshot, in bytes: of one file, of all; and what `takes` them."""
+
+    largest: int
+    most: int
+    takes: str
+
+
+@contextmanager
+def private_index(git: Git) -> Iterator[Git]:
+    """Yield the same working tree with a temporary index. New objects go to the repository."""
+    with git.viewed() as seen, temporary_directory(ensure_state_dir(git.place), "git-index") as folder:
+        yield replace(seen, index=Path(folder) / "index")
 
 
 @contextmanager
@@ -95,11 +104,14 @@ def take_snapshot(
     return Snapshot(
         tree=git.text("write-tree"),
         nested=tuple(path.rstrip("/") for path in nested),
-        left_out=tuple(f"{path} ({reason})" for path, reason in sorted(odd.items())),
+        left_out=dict(sorted(odd.items())),
     )
 
 
-def odd_files(root: Path, paths: Collection[str]) -> dict[str, str]:
+COMPARED: Final = SizeLimits(largest=100 * _MB, most=1024 * _MB, takes="a comparison takes")
+
+
+def odd_files(root: Path, paths: Collection[str], limits: SizeLimits = COMPARED) -> dict[str, str]:
     """Return the paths that git must not read, each with the reason. Only their metadata is looked at.
 
     Raises:
@@ -121,18 +133,18 @@ def odd_files(root: Path, paths: Collection[str]) -> dict[str, str]:
             odd[path] = error.strerror or "it cannot be read"
             continue
         if stat.S_ISREG(found.st_mode):
-            if found.st_size > LARGEST_FILE:
-                odd[path] = f"{found.st_size / _MB:,.0f} MB, more than {LARGEST_FILE // _MB} MB"
+            if found.st_size > limits.largest:
+                odd[path] = f"{found.st_size / _MB:,.0f} MB, more than {limits.largest // _MB} MB"
             elif not os.access(f"{root}/{path}", os.R_OK):
                 odd[path] = "it cannot be read"
             else:
                 total += found.st_size
         elif not stat.S_ISLNK(found.st_mode) and not stat.S_ISDIR(found.st_mode):
             odd[path] = _KINDS.get(stat.S_IFMT(found.st_mode), "no ordinary file")
-    if total > _MOST_BYTES:
+    if total > limits.most:
         raise WorktreeError(
-            f"{len(paths)} new or changed files of {root} are {total // _MB} MB, and at most {_MOST_BYTES // _MB} MB are "
-            "compared. Add generated files to .gitignore."
+            f"{len(paths)} new or changed files of {root} are {total // _MB} MB, and {limits.takes} {limits.most // _MB} MB "
+            "at most. Add generated files to .gitignore."
         )
     return odd
 

@@ -7,10 +7,8 @@ import re
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
-from helmsman.base.files import temporary_directory
 from helmsman.base.structs import Value, replace
 from helmsman.errors import DiffChanged, InvalidInput, WorktreeError
 from helmsman.git.command import Git, find_git
@@ -28,10 +26,11 @@ from helmsman.git.patches import (
     shown,
     write,
 )
-from helmsman.git.snapshot import Snapshot, TreeState, scratch, take_snapshot
+from helmsman.git.snapshot import Snapshot, private_index, scratch, take_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
 
     from helmsman.git.worktree import Worktree
 
@@ -152,9 +151,7 @@ def diff_of_directory(directory: Path, since: str | None = None, *, state_dir: P
         return compare(git, _since(git, since), snapshot.tree, snapshot)
 
 
-def compare(
-    git: Git, before: str, after: str, around: Snapshot | TreeState | None = None, prefix: str = ""
-) -> TreeDiff:
+def compare(git: Git, before: str, after: str, around: Snapshot | None = None, prefix: str = "") -> TreeDiff:
     """Return the difference of two trees, with renames detected. `around` supplies nested repositories and omissions.
 
     All paths begin with `prefix`.
@@ -171,7 +168,9 @@ def compare(
         files=_prefixed(_file_stats(diff_tree("--raw", "--numstat", "-z")), prefix),
         stat=f"{prefix}\n{overview}" if prefix and overview else overview,
         nested=() if around is None else tuple(prefix + shown(name) for name in around.nested),
-        left_out=tuple(prefix + shown(name) for name in around.left_out) if isinstance(around, Snapshot) else (),
+        left_out=()
+        if around is None
+        else tuple(prefix + shown(f"{path} ({why})") for path, why in around.left_out.items()),
     )
 
 
@@ -604,9 +603,8 @@ def commit_worktree(tree: Worktree, message: str, *, digest: str) -> CommitMade:
         raise WorktreeError(
             f"{tree.path} is on {branch or 'no branch'}, not on {tree.branch}. Check that out there, or commit by hand."
         )
-    with git.viewed() as seen, temporary_directory(git.place, "git-index") as folder:
-        own = replace(seen, index=Path(folder) / "index")
-        snapshot = take_snapshot(own, tree.included)
+    with private_index(git) as own:
+        seen, snapshot = replace(own, index=None), take_snapshot(own, tree.included)
         if compare(own, tree.base, snapshot.tree, snapshot).digest != digest:
             raise DiffChanged(f"The changes in {tree.path} are not those shown. Nothing was committed; look again.")
         made = _commit(seen, branch, snapshot.tree, message)
@@ -627,8 +625,8 @@ def commit_files(git: Git, paths: Sequence[str], message: str) -> CommitMade:
         raise WorktreeError(f"No branch is checked out in {git.work_tree}. Check one out, and try again.")
     listed = b"".join(path.encode("utf-8", "surrogateescape") + b"\0" for path in paths)
     add = ("update-index", "--add", "--remove", "-z", "--stdin")
-    with git.viewed() as seen, temporary_directory(git.place, "git-index") as folder:
-        own = replace(seen, index=Path(folder) / "index")
+    with private_index(git) as own:
+        seen = replace(own, index=None)
         own.run("read-tree", f"{_BRANCHES}{branch}")
         own.run(*add, stdin=listed)
         made = _commit(seen, branch, own.text("write-tree"), message)
@@ -640,9 +638,8 @@ def commit_files(git: Git, paths: Sequence[str], message: str) -> CommitMade:
 def is_committed(tree: Worktree) -> bool:
     """Return whether everything in a worktree is committed."""
     check_present(tree)
-    with tree.own_git.viewed() as seen, temporary_directory(tree.state_dir, "git-index") as folder:
-        snapshot = take_snapshot(replace(seen, index=Path(folder) / "index"), tree.included)
-        return snapshot.tree == seen.text("rev-parse", f"{_BRANCHES}{tree.branch}^{{tree}}")
+    with private_index(tree.own_git) as own:
+        return take_snapshot(own, tree.included).tree == own.text("rev-parse", f"{_BRANCHES}{tree.branch}^{{tree}}")
 
 
 def push_target(git: Git, *, branch: str, base: str | None = None, remote: str | None = None) -> PushTarget:
@@ -749,6 +746,7 @@ def _author(git: Git) -> dict[str, str]:
 # it, and chosen hunks applied by `git apply`. No working tree is read or written here. All functions block.
 
 _HUNK: Final = re.compile(rb"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
+_HUNK_LINE: Final = re.compile(rb"^(?=@@ )", re.MULTILINE)
 
 
 def selected_tree(git: Git, before: str, after: str, patch: bytes, selection: Selection) -> str:
@@ -846,36 +844,26 @@ def _sections(patch: bytes) -> dict[str, list[_Section]]:
     return found
 
 
-def _hunks(section: bytes) -> tuple[bytes, list[list[bytes]]]:
-    """Return the header of a file and its hunks, each as lines. A line of content never begins with `@@`."""
-    header: list[bytes] = []
-    hunks: list[list[bytes]] = []
-    for line in _lines(section):
-        if _HUNK.match(line):
-            hunks.append([])
-        (hunks[-1] if hunks else header).append(line)
-    return b"".join(header), hunks
-
-
-def _lines(section: bytes) -> Iterator[bytes]:
-    """Yield lines as git sees them: only a newline ends one."""
-    yield from (line + b"\n" for line in section.removesuffix(b"\n").split(b"\n"))
+def _hunks(section: bytes) -> tuple[bytes, list[bytes]]:
+    """Return the header of a file and its hunks. A line of content never begins with `@@`."""
+    header, *hunks = _HUNK_LINE.split(section)
+    return header, hunks
 
 
 def _with_hunks(section: bytes, chosen: Collection[int]) -> bytes:
     """Return the patch of a file with some of its hunks, at the lines at which they now belong."""
     header, hunks = _hunks(section)
     patch, moved = bytearray(header), 0
-    for number, (first, *lines) in enumerate(hunks):
+    for number, hunk in enumerate(hunks):
         if number not in chosen:
             continue
-        found = _HUNK.match(first)
+        found = _HUNK.match(hunk)
         if found is None:
             raise WorktreeError("A hunk of this change cannot be read. Take the whole file.")
         # A count of 1 is left out.
         begin, old, new = int(found[1]), int(found[2] or 1), int(found[4] or 1)
         # A hunk without lines on one side names the line before it there.
         at = begin + moved + (old == 0) - (new == 0)
-        patch += b"@@ -%d,%d +%d,%d @@" % (begin, old, at, new) + first[found.end() :] + b"".join(lines)
+        patch += b"@@ -%d,%d +%d,%d @@" % (begin, old, at, new) + hunk[found.end() :]
         moved += new - old
     return bytes(patch)

@@ -6,7 +6,7 @@ not part of it. Its objects are in the repository, kept by references to trees o
 tree has a private index in the state directory, which caches file states, so a snapshot reads only files that changed
 since the last one.
 
-Files above `LARGEST_FILE` bytes are not read. Snapshots name them, and a rewind does not touch them.
+Files above a limit (`_LIMITS`) are not read. Snapshots name them, and a rewind does not touch them.
 
 One file in the state directory records the snapshots of a session. References are created before the record is written
 and deleted after it is removed, so a crash can leave an extra reference but never lose one. All functions block; call
@@ -20,7 +20,6 @@ import json
 import os
 import re
 import shutil
-import stat
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -37,7 +36,7 @@ from helmsman.base.structs import Value, pack, replace, unpack
 from helmsman.errors import WorktreeError
 from helmsman.git.command import SUBMODULE, Git, find_git, repository_root
 from helmsman.git.patches import is_file, left_out_by_sparse_checkout, one_at_a_time, plan_exchange, shown, write
-from helmsman.git.snapshot import TreeState, index_files, nul_separated, scratch
+from helmsman.git.snapshot import SizeLimits, Snapshot, index_files, nul_separated, odd_files, scratch
 from helmsman.git.tree_changes import TreeDiff, compare
 from helmsman.settings import ensure_state_dir
 
@@ -124,18 +123,16 @@ def _shown_by(found: os.stat_result) -> tuple[int, ...]:
     return found.st_mode, found.st_size, found.st_ino, found.st_dev, found.st_mtime_ns, found.st_ctime_ns
 
 
-LARGEST_FILE: Final = 16 * 1024 * 1024
 MOST_TURNS: Final = 50
 """Snapshots kept per session."""
-_MOST_BYTES: Final = 128 * 1024 * 1024
-"""Limit for changes since the last snapshot; larger changes are generated files or data sets."""
+_LIMITS: Final = SizeLimits(largest=16 * 1024 * 1024, most=128 * 1024 * 1024, takes="a snapshot takes")
+"""Limits for changes since the last snapshot; larger changes are generated files or data sets."""
 _UNUSED: Final = timedelta(days=30)
 _FOLDER: Final = "snapshots"
 _MARK: Final = "mark.json"
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _REFERENCES: Final = "refs/helmsman/snapshots"
 _LOCK_SECONDS: Final = 60.0
-_MB: Final = 1024 * 1024
 _SETTINGS: Final = {
     "core.logAllRefUpdates": "false",
     "core.fsyncMethod": "batch",  # one flush for all files
@@ -146,7 +143,7 @@ class TurnSnapshot(Value, frozen=True, kw_only=True):
     """Tree before a turn, and after it if known. `head` is the commit that was checked out."""
 
     task_id: str
-    before: TreeState
+    before: Snapshot
     head: str | None
     taken_at: datetime
     after: str | None = None
@@ -159,7 +156,7 @@ class Undo(Value, frozen=True, kw_only=True):
     """
 
     taken_at: datetime
-    before: TreeState | None = None
+    before: Snapshot | None = None
     wanted: str | None = None
     conversation: str | None = None
     is_done: bool = False
@@ -256,7 +253,7 @@ def take_after(git: Git, session_id: str, task_id: str, *, leave_out: Collection
 
 
 @contextmanager
-def state_now(git: Git, leave_out: Collection[str] = ()) -> Iterator[tuple[Git, TreeState, Path]]:
+def state_now(git: Git, leave_out: Collection[str] = ()) -> Iterator[tuple[Git, Snapshot, Path]]:
     """Yield git with a view, the current state of a working tree, and its private index, under a lock.
 
     Raises:
@@ -267,7 +264,7 @@ def state_now(git: Git, leave_out: Collection[str] = ()) -> Iterator[tuple[Git, 
 
 
 @contextmanager
-def _read(git: Git, leave_out: Collection[str], *, marks: bool = False) -> Iterator[tuple[Git, TreeState]]:
+def _read(git: Git, leave_out: Collection[str], *, marks: bool = False) -> Iterator[tuple[Git, Snapshot]]:
     """Yield git and the state of the working tree; without running git if nothing has changed since the last read.
 
     `marks` takes a little longer and stores a mark, which allows the next call to detect changes.
@@ -276,7 +273,7 @@ def _read(git: Git, leave_out: Collection[str], *, marks: bool = False) -> Itera
         marked = json_object_in(folder / _MARK) or {}
         is_same = marked and marked.get("mark") == mark_of(git, leave_out, marked.get("excludes") or ())
         if is_same and _is_there(git, marked["tree"]):
-            yield git.with_settings(_SETTINGS), TreeState(tree=marked["tree"], left_out=tuple(marked["left_out"]))
+            yield git.with_settings(_SETTINGS), Snapshot(tree=marked["tree"], left_out=marked["left_out"])
             return
         seen = stack.enter_context(_viewed(git, folder))
         excludes = None if seen.view is None else seen.view.excludes
@@ -321,7 +318,7 @@ def _alone(git: Git) -> Iterator[Path]:
         ) from error
 
 
-def _tree_of(seen: Git, folder: Path, leave_out: Collection[str]) -> TreeState:
+def _tree_of(seen: Git, folder: Path, leave_out: Collection[str]) -> Snapshot:
     """Write the content of the working tree as a tree, using the private index as a cache."""
     git = replace(seen, index=folder / "index")
     about = json_object_in(folder / "about.json") or {}
@@ -333,15 +330,8 @@ def _tree_of(seen: Git, folder: Path, leave_out: Collection[str]) -> TreeState:
         listed, is_fresh = _list_changes(git, fresh=True), True  # new files may be ignored now
     nested = [path for path in listed if path.endswith("/")]
     paths = {*listed} - {*nested} - {*leave_out}
-    sizes = {path: _size(git.work_tree, path) for path in paths}
-    left_out = sorted(path for path, size in sizes.items() if size > LARGEST_FILE)
-    paths.difference_update(left_out)
-    much = sum(sizes[path] for path in paths)
-    if much > _MOST_BYTES:
-        raise WorktreeError(
-            f"{len(paths)} new or changed files of {git.work_tree} are {much // _MB} MB, and a snapshot takes "
-            f"{_MOST_BYTES // _MB} MB at most. Add generated files to .gitignore."
-        )
+    odd = odd_files(git.work_tree, paths, _LIMITS)
+    paths.difference_update(odd)
     if paths or is_fresh or tree is None:
         index_files(git, paths)
         if is_fresh and leave_out:
@@ -349,7 +339,7 @@ def _tree_of(seen: Git, folder: Path, leave_out: Collection[str]) -> TreeState:
         tree = git.text("write-tree")
         (folder / "index").chmod(0o600)  # git uses the umask
         replace_file(folder / "about.json", json.dumps({"index": now, "tree": tree}), durable=False)
-    return TreeState(tree=tree, left_out=tuple(left_out), nested=tuple(path.rstrip("/") for path in nested))
+    return Snapshot(tree=tree, left_out=odd, nested=tuple(path.rstrip("/") for path in nested))
 
 
 def _is_there(git: Git, tree: str) -> bool:
@@ -388,17 +378,6 @@ def _index_version(git: Git) -> list[int] | None:
     except FileNotFoundError:
         return None
     return [found.st_mtime_ns, found.st_size, found.st_ino]
-
-
-def _size(root: Path, path: str) -> int:
-    try:
-        found = os.lstat(f"{root}/{path}")
-    except OSError:
-        return 0
-    if stat.S_ISREG(found.st_mode):
-        return found.st_size
-    # Git would block on a pipe, so it is left out like a file that is too large.
-    return 0 if stat.S_ISLNK(found.st_mode) or stat.S_ISDIR(found.st_mode) else LARGEST_FILE + 1
 
 
 # --- records ---------------------------------------------------------------------------------------------------------
@@ -536,7 +515,7 @@ class FilesRewind:
     unknown. `lost` lists files of other sessions that would lose work, by session.
     """
 
-    now: TreeState
+    now: Snapshot
     wanted: str
     diff: TreeDiff
     left: tuple[str, ...]
@@ -546,7 +525,7 @@ class FilesRewind:
 
 def plan_rewind(
     git: Git,
-    wanted: TreeState,
+    wanted: Snapshot,
     *,
     after: str | None,
     leave_out: Collection[str] = (),
@@ -589,7 +568,7 @@ def _lost(git: Git, turns: Sequence[TurnSnapshot], plan: FilesRewind) -> list[st
 
 def rewind_files(
     git: Git,
-    wanted: TreeState,
+    wanted: Snapshot,
     *,
     after: str | None,
     leave_out: Collection[str],
@@ -612,7 +591,7 @@ def rewind_files(
 
 @contextmanager
 def _planned(
-    git: Git, wanted: TreeState, after: str | None, leave_out: Collection[str]
+    git: Git, wanted: Snapshot, after: str | None, leave_out: Collection[str]
 ) -> Iterator[tuple[FilesRewind, Git]]:
     with state_now(git, leave_out) as (seen, now, index), scratch(seen) as own:
         own = replace(own, objects=None)  # objects created here must persist
@@ -627,7 +606,7 @@ def _planned(
             index_files(own, ignored)
             now = replace(now, tree=own.text("write-tree"))
         target = _with_left(own, wanted.tree, now.tree, left)
-        diff = compare(own, now.tree, target, now)
+        diff = compare(own, now.tree, target, replace(now, left_out={}))
         since = None
         if after is not None:
             since = tuple(
@@ -666,7 +645,7 @@ def _parents(path: str) -> Iterator[str]:
 def _ignored_by_now(root: Path, paths: Iterable[str], left: Collection[str]) -> tuple[list[str], set[str]]:
     """Return files that only the snapshot contains but that exist: the readable ones, and those that are too large."""
     there = [path for path in paths if path not in left and is_file(root / path)]
-    large = {path for path in there if os.lstat(root / path).st_size > LARGEST_FILE}
+    large = {path for path in there if os.lstat(root / path).st_size > _LIMITS.largest}
     return [path for path in there if path not in large], large
 
 

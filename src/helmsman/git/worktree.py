@@ -10,12 +10,10 @@ import threading
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
-
-from msgspec import structs
+from typing import TYPE_CHECKING, Final
 
 from helmsman.base.files import release_lock, replace_file, take_lock
-from helmsman.base.structs import Value, replace
+from helmsman.base.structs import Value, pack, replace, unpack_if_valid
 from helmsman.base.user_directories import enclosing_roots, home_directory
 from helmsman.errors import WorktreeError
 from helmsman.settings import WORKTREES, ensure_state_dir
@@ -135,8 +133,7 @@ def write_record(tree: Worktree) -> None:
     """
     try:
         records_directory(tree.state_dir)
-        content = structs.asdict(replace(tree, others=()))
-        replace_file(_record_of(tree), json.dumps(content, indent=2, default=str))
+        replace_file(_record_of(tree), json.dumps(pack(replace(tree, others=())), indent=2))
     except OSError as error:
         raise WorktreeError(
             f"The record of a worktree cannot be written: {error}. Make room or set HELMSMAN_STATE_DIR."
@@ -175,29 +172,14 @@ def remove_record(tree: Worktree) -> None:
 
 def _read(file: Path, state_dir: Path) -> Worktree | None:
     try:
-        content: dict[str, Any] = json.loads(file.read_bytes())
-        tree = Worktree(
-            path=state_dir / WORKTREES / file.stem,
-            directory=Path(content["directory"]),
-            branch=BRANCH_PREFIX + file.stem,
-            base=str(content["base"]),
-            repository=Path(content["repository"]),
-            git_dir=Path(content["git_dir"]),
-            repository_git_dir=Path(content["repository_git_dir"]),
-            session_id=content["session_id"] and str(content["session_id"]),
-            owner_pid=int(content["owner_pid"]),
-            created_at=datetime.fromisoformat(content["created_at"]),
-            included=tuple(map(str, content.get("included", ()))),
-            has_uncommitted=content.get("has_uncommitted") is True,
-            port=content.get("port") and int(content["port"]),
-            teardown=content.get("teardown") and str(content["teardown"]),
-            beside=content.get("beside") and str(content["beside"]),
-        )
-    except (OSError, ValueError, TypeError, LookupError, RecursionError):
+        tree = unpack_if_valid(json.loads(file.read_bytes()), Worktree)
+    except (OSError, ValueError, RecursionError):
         return None
     # Recorded paths are removed one day, so they must be exactly those that Helmsman creates.
-    consistent = content.get("branch") == tree.branch and tree.git_dir.parts[-2:] == ("worktrees", file.stem)
-    return tree if consistent and tree.created_at.tzinfo is not None else None
+    path, branch = state_dir / WORKTREES / file.stem, BRANCH_PREFIX + file.stem
+    if tree is None or tree.branch != branch or tree.git_dir.parts[-2:] != ("worktrees", file.stem):
+        return None
+    return None if tree.created_at.tzinfo is None else replace(tree, path=path, others=())
 
 
 def set_up_of(tree: Worktree) -> Path:
