@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from helmsman.base.json_values import json_object
 from helmsman.base.sanitize import word_set
@@ -38,70 +38,32 @@ if TYPE_CHECKING:
 OwnKind = Literal["test", "how"]
 """Test, or file that controls how tests run."""
 
-_HOW: Final = re.compile(
-    r"(?:GNUmakefile|makefile|.*\.mk|\.?pytest\.(?:ini|toml)|tox\.(?:ini|toml)|setup\.(?:cfg|py)|noxfile\.py|conftest\.py"
-    r"|pyproject\.toml|package\.json|(?:jest|vitest|vite|karma|mocha|ava|playwright|cypress|nyc|wdio)\.(?:config|setup)\.\w+"
-    r"|vitest\.workspace\.\w+|\.mocharc(?:\.\w+)?|\.nycrc(?:\.\w+)?|\.taprc|sitecustomize\.py|usercustomize\.py|\.coveragerc"
-    r"|\.?justfile|Taskfile\.ya?ml|Rakefile|SConstruct|BUILD(?:\.bazel)?|WORKSPACE(?:\.bazel)?|MODULE\.bazel|\.bazelrc"
-    r"|.*\.(?:sh|bash|bats)|.*\.gradle(?:\.kts)?|gradle\.properties|gradlew(?:\.bat)?|mvnw(?:\.cmd)?|pom\.xml|.*\.csproj"
-    r"|Directory\.Build\.(?:props|targets)|\.npmrc|\.yarnrc(?:\.yml)?|\.pnp\..*|pnpm-workspace\.yaml|lerna\.json|nx\.json"
-    r"|turbo\.json|deno\.jsonc?|tsconfig.*\.json|\.swcrc|\.env(?:\..*)?|\.envrc|CMakeLists\.txt|.*\.cmake|meson\.build"
-    r"|Cargo\.toml|build\.rs|rust-toolchain(?:\.toml)?|go\.(?:mod|work)|phpunit\.xml(?:\.dist)?|\.rspec|Gemfile|bunfig\.toml"
-    r"|babel\.config\.\w+|\.babelrc(?:\.\w+)?|\.gitattributes|\.(?:python|node|ruby|java)-version|\.nvmrc|\.tool-versions"
-    r"|\.?mise\.toml|\.pre-commit-config\.yaml|setupTests\.\w+|.*\.conf\.[cm]?[jt]s|gradle-wrapper\..*|Gruntfile\.\w+"
-    r"|gulpfile\.\w+|magefile\.go|build\.(?:xml|sbt)|mix\.exs|project\.clj|dodo\.py|fabfile\.py|Snakefile|\.eslintrc(?:\..*)?"
-    r"|eslint\.config\.\w+|\.eslintignore|\.prettierrc(?:\..*)?|\.?ruff\.toml|\.?mypy\.ini|\.flake8|\.?pylintrc"
-    r"|pyrightconfig\.json|\.golangci\.ya?ml|\.?clippy\.toml|\.?rustfmt\.toml|\.clang-tidy|\.rubocop\.yml)",
-    re.IGNORECASE,
-)
-_TEST: Final = re.compile(
-    r"(?:test[_-].*\.\w+|tests?\.\w+|.*[._-](?:tests?|spec|unittest)\.\w+|runtests\.jl|.*\.t"
-    r"|.*Tests?\.(?:java|kt|cs|swift|php|scala|m|mm|cc|cpp)|.*Spec\.(?:hs|scala|groovy|kt))"
-)
-_TEST_FOLDERS: Final = frozenset(
-    {"test", "tests", "__tests__", "__mocks__", "spec", "specs", "testdata", "__snapshots__", "fixtures"}
-)
-_SCRIPT_FOLDERS: Final = frozenset({"scripts", "ci", ".github", ".cargo", ".mvn", ".husky", "buildSrc"})
-_TOOL_FOLDERS: Final = frozenset(
-    {
-        "node_modules",
-        "site-packages",
-        "dist-packages",
-        ".venv",
-        "venv",
-        ".tox",
-        ".nox",
-        ".yarn",
-        ".bin",
-        ".git",
-        "__pycache__",
-    }
-)
+_NAMES: Final[dict[str, Any]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+"""Patterns, and words in a text."""
+
+
+def _pattern(name: str, flags: int = 0) -> re.Pattern[str]:
+    return re.compile(f"(?:{'|'.join(_NAMES[name])})", flags)
+
+
+_HOW: Final = _pattern("how", re.IGNORECASE)
+_TEST: Final = _pattern("tests")
+_TEST_FOLDERS: Final = word_set(_NAMES["test_folders"])
+_SCRIPT_FOLDERS: Final = word_set(_NAMES["script_folders"])
+_TOOL_FOLDERS: Final = word_set(_NAMES["tool_folders"])
 _INSTALLED_SUFFIXES: Final = (".dist-info", ".egg-info", ".egg-link", ".pth", "._pth", ".egg")
-_RUNNERS: Final = word_set("""
-    pytest _pytest py pluggy iniconfig packaging exceptiongroup tomli pygments colorama attr attrs unittest unittest2 mock
-    coverage tox nox nose nose2 hypothesis xdist execnet pytest_asyncio pytest_cov anyio setuptools pkg_resources distutils
-    _distutils_hack pip wheel six toml typing_extensions importlib_metadata zipp virtualenv django trial twisted
-""")
-"""Common modules that Python checks import besides the standard library."""
-_COMPILED: Final = word_set("""
-    .c .h .cc .cpp .cxx .hpp .hh .m .mm .rs .go .java .kt .scala .swift .cs .zig .d .f90 .hs .ml .s .asm .proto
-""")
-"""Sources of compiled programs: a build names them, but runs its output."""
+_RUNNERS: Final = word_set(_NAMES["runners"])
+_COMPILED: Final = word_set(_NAMES["compiled"])
 _PATH_WORD: Final = re.compile(r"[\w.@+/~<>-]+")
 _MODULE_WORD: Final = re.compile(r"\b[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+\b|(?<=-p )\w+|(?<=-m )[\w.]+")
 _IMPORT: Final = re.compile(r"^\s*(?:from\s+(\.*[\w.]*)\s+import\s+([\w, ()*]+)|import\s+([\w., ]+))", re.MULTILINE)
 _PLUGINS: Final = re.compile(r"pytest_plugins\s*(?::[^=\n]+)?=\s*([\[(]?[^\])\n]*(?:\n[^\])]*)?)")
-_CONFIG_KEYS: Final = word_set("""
-    scripts jest mocha ava vitest nyc c8 tap xo lint-staged husky config directories babel wireit pre-commit
-""")
+_CONFIG_KEYS: Final = word_set(_NAMES["config_keys"])
 _READERS: Final = re.compile(
     r"[\s@+-]*(?:(?:uv|poetry|pipenv|pdm|hatch|npx|yarn|pnpm)\s+(?:run\s+)?|\S*python[\d.]*\s+-m\s+)*"
-    r"(?:ruff|flake8|pylint|pyflakes|mypy|pyright|black|isort|bandit|eslint|prettier|tsc|cat|wc|cc|gcc|clang|g\+\+|shellcheck"
-    r"|gofmt|golint|rustfmt|echo|#)(?:\s|$)"
+    rf"{_pattern('readers').pattern}(?:\s|$)"
 )
-"""Commands that read their arguments without running them."""
-_SCRIPTS: Final = frozenset({".py", ".js", ".mjs", ".cjs", ".ts", ".mts", ".rb", ".pl", ".php", ".lua"})
+_SCRIPTS: Final = word_set(_NAMES["scripts"])
 _READ_BYTES: Final = 256 * 1024
 _MOST_NAMED: Final = 500
 
@@ -450,14 +412,8 @@ def as_before(own: Iterable[OwnFile], base: str) -> dict[str, str | None]:
 
 # --- doubtful files --------------------------------------------------------------------------------------------------
 
-_DATA: Final = word_set("""
-    .json .txt .csv .tsv .yaml .yml .xml .html .snap .golden .out .expected .sql .svg .ini .toml .dat .bin
-""")
-_SUSPICIOUS: Final = re.compile(
-    r"os\._exit|_exit\(|sys\.exit\(|process\.exit|\bexit\(0\)|sys\.modules|\bpytest\b|\bunittest\b|PYTEST_|JEST_WORKER|NODE_ENV"
-    r"|VITEST|__(?:eq|ne|bool)__|_getframe|hypothesis|setattr\(|monkeypatch|sys\.(?:settrace|argv)|inspect\.stack|atexit|\beval\(|\bexec\("
-    r"|__import__|importlib|RUST_TEST|testing\.Testing|globalThis|Object\.is\s*="
-)
+_DATA: Final = word_set(_NAMES["data"])
+_SUSPICIOUS: Final = _pattern("suspicious")
 _MOST_REMARKS: Final = 12
 
 
