@@ -14,12 +14,13 @@ import posixpath
 import re
 import shlex
 import time
+import tomllib
 import uuid
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice, zip_longest
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -49,7 +50,6 @@ from helmsman.git.patches import named
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Sequence
-    from pathlib import Path
     from typing import TypeVar
 
     from helmsman.capabilities.outcomes.checks import CheckResult, CheckRunner
@@ -372,7 +372,7 @@ class Experiment:
         path, text = made
         # Elsewhere its import would fail, and so the whole file.
         if path.endswith(".py") and await _blocking(lambda: bool(room.naming(room.base, "hypothesis"))):
-            text += _FAILING_PROPERTY.format(word)
+            text += _FAILING["property"].format(word)
         tree = await _blocking(lambda: room.mixed(room.base, {path: text.encode()}))
         seen = await self._at(tree, command)
         return {"path": path, "text": text, "names": [one.name for one in seen.failures if word in one.name]}
@@ -692,58 +692,18 @@ async def _blocking(function: Callable[[], T]) -> T:
 
 # --- tests that have to fail ------------------------------------------------------------------------------------------
 
-# One test for each way to fail, because a change could disable a single way.
-_FAILING_PYTHON: Final = """\
-import unittest
-
-
-class Test{0}(unittest.TestCase):
-    def test_{0}_error(self):
-        raise AssertionError("{0}")
-
-    def test_{0}_equal(self):
-        self.assertEqual(1, 2)
-
-    def test_{0}_true(self):
-        self.assertTrue(False)
-
-
-def test_{0}_plain():
-    assert [1] == [2]
-
-
-def test_{0}_raises():
-    import pytest
-
-    with pytest.raises(ValueError):
-        pass
-"""
-_FAILING_PROPERTY: Final = """
-
-from hypothesis import given, strategies
-
-
-@given(strategies.just(1))
-def test_{0}_property(value):
-    assert value == 2
-"""
-# Jest has a global `test`, and Vitest may have one. Node's runner has none.
-_FAILING_NODE: Final = """\
-const test = globalThis.test ?? require('node:test');
-const assert = require('node:assert');
-test('{0} error', () => {{ throw new Error('{0}'); }});
-test('{0} equal', () => assert.strictEqual(1, 2));
-test('{0} deep', () => assert.deepStrictEqual([1], [2]));
-test('{0} true', () => assert.ok(false));
-"""
-_FAILING: Final = ((".py", _FAILING_PYTHON), (".js", _FAILING_NODE), (".cjs", _FAILING_NODE))
+_TABLES: Final[dict[str, dict[str, Any]]] = tomllib.loads(
+    Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
+)
+_FAILING: Final[Mapping[str, str]] = _TABLES["failing"]
+_FAILING_FILES: Final = {".py": _FAILING["py"], ".js": _FAILING["js"], ".cjs": _FAILING["js"]}
 
 
 def failing_tests(word: str, files: Iterable[str]) -> tuple[str, str] | None:
     """Return a file of tests that fail, next to the first test of these files and named as it is, with its text."""
     for path in files:
         pure = PurePosixPath(path)
-        text = dict(_FAILING).get(pure.suffix)
+        text = _FAILING_FILES.get(pure.suffix)
         if text is None or own_kind(path) != "test" or "test" not in pure.name.casefold():
             continue
         name = re.sub(r"(?<=test_)\w+|\w+(?=_test\.|\.test\.|\.spec\.)", word, pure.name, count=1)
@@ -904,39 +864,9 @@ def lines_taken_out(path: str, content: bytes, lines: tuple[int, int] | None) ->
         yield Mutation(path=path, what=f"{path} without line {number}", content=left)
 
 
-# Operators that may be part of other syntax (`<`, `-`, `*`) need spaces around them.
 _OPERATORS: Final = tuple(
-    (re.compile(pattern), replacement)
-    for pattern, replacement in (
-        (rb"===", b"!=="),
-        (rb"!==", b"==="),
-        (rb"(?<![=!<>])==(?!=)", b"!="),
-        (rb"!=(?!=)", b"=="),
-        (rb" <= ", b" < "),
-        (rb" >= ", b" > "),
-        (rb" < ", b" <= "),
-        (rb" > ", b" >= "),
-        (rb" \+ ", b" - "),
-        (rb" - ", b" + "),
-        (rb" \* ", b" / "),
-        (rb" // ?", b" * "),
-        (rb" % ", b" * "),
-        (rb" and ", b" or "),
-        (rb" or ", b" and "),
-        (rb"&&", b"||"),
-        (rb"\|\|", b"&&"),
-        (rb"\bnot (?!in\b)", b""),
-        (rb"\bis not\b", b"is"),
-        (rb"\bTrue\b", b"False"),
-        (rb"\bFalse\b", b"True"),
-        (rb"\btrue\b", b"false"),
-        (rb"\bfalse\b", b"true"),
-        (rb"(?<![\w.\"'])0(?![\w.\"'])", b"1"),
-        (rb"(?<![\w.\"'])1(?![\w.\"'])", b"2"),
-        (rb"(?<=return )[^\n;]+", b"0"),
-    )
+    (re.compile(pattern.encode()), put.encode()) for pattern, put in _TABLES["operators"]["changes"]
 )
-"""Small changes of code, each of which good tests notice."""
 _PER_LINE: Final = 2
 
 
