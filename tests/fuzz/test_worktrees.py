@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from helmsman.errors import ApplyConflict
@@ -83,6 +83,7 @@ def do(root: Path, edit: tuple[object, ...]) -> None:
 
 @fuzzed(12)
 @given(before=st.lists(edits, max_size=6), after=st.lists(edits, max_size=10))
+@example(before=[], after=[("write", "a/a", b""), ("stage",), ("write", "a", b""), ("link", "a", "a")])
 def test_the_main_tree_gets_the_content_of_the_worktree(
     before: list[tuple[object, ...]], after: list[tuple[object, ...]]
 ) -> None:

@@ -63,7 +63,7 @@ def test_written_files_are_private_to_this_user(tree: Worktree, main: Path) -> N
     assert stat.S_IMODE(record(tree).parent.stat().st_mode) == 0o700
     written = json.loads(record(tree).read_text(encoding="utf-8"))
     assert written["repository"] == str(main)
-    assert written["owner_pid"] == os.getpid()
+    assert written["ownerPid"] == os.getpid()
     assert (written["path"], written["branch"], written["base"]) == (str(tree.path), tree.branch, tree.base)
 
 

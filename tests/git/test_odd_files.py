@@ -12,6 +12,7 @@ import pytest
 from helmsman.errors import WorktreeError
 from helmsman.git import command as git_module
 from helmsman.git import lifecycle, snapshot, tree_changes
+from helmsman.git.snapshot import SizeLimits
 from helmsman.git.worktree import Worktree
 
 pytestmark = [pytest.mark.needs_git, pytest.mark.timeout(60)]
@@ -105,9 +106,11 @@ def test_links_that_lead_in_circles_are_links(tree: Worktree) -> None:
     assert not tree.path.exists()
 
 
-@pytest.mark.parametrize(("limit", "most"), [("_MOST_FILES", 3), ("_MOST_BYTES", 10)])
+@pytest.mark.parametrize(
+    ("limit", "most"), [("_MOST_FILES", 3), ("COMPARED", SizeLimits(largest=1000, most=10, takes="a comparison takes"))]
+)
 def test_more_than_can_be_compared_is_refused_before_it_is_read_and_can_be_dropped(
-    tree: Worktree, limit: str, most: int, monkeypatch: pytest.MonkeyPatch
+    tree: Worktree, limit: str, most: int | SizeLimits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(snapshot, limit, most)
     for number in range(5):

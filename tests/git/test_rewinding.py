@@ -305,7 +305,7 @@ def test_snapshots_are_kept_for_the_last_turns_and_go_with_their_session(
     forget_snapshots(place.place, SESSION)
     assert git(main, "for-each-ref", "refs/helmsman") == ""
     assert read_snapshots(place.place, SESSION) is None
-    monkeypatch.setattr(turn_snapshots, "_MOST_BYTES", 10)
+    monkeypatch.setattr(turn_snapshots, "_LIMITS", SizeLimits(largest=1000, most=10, takes="a snapshot takes"))
     (main / "data").write_bytes(b"x" * 11)
     with pytest.raises(WorktreeError, match="\\.gitignore"):
         snapshot(place)

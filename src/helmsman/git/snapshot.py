@@ -5,6 +5,7 @@ The repository is not modified: its index is only read (a copy is updated), and 
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import stat
@@ -108,10 +109,12 @@ def take_snapshot(
     )
 
 
+_GONE: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+"""Errors for a file that was deleted, also where a file or a link took the place of its directory."""
 COMPARED: Final = SizeLimits(largest=100 * _MB, most=1024 * _MB, takes="a comparison takes")
 
 
-def odd_files(root: Path, paths: Collection[str], limits: SizeLimits = COMPARED) -> dict[str, str]:
+def odd_files(root: Path, paths: Collection[str], limits: SizeLimits | None = None) -> dict[str, str]:
     """Return the paths that git must not read, each with the reason. Only their metadata is looked at.
 
     Raises:
@@ -122,15 +125,15 @@ def odd_files(root: Path, paths: Collection[str], limits: SizeLimits = COMPARED)
             f"{len(paths)} files of {root} are new or changed, and at most {_MOST_FILES} are compared. Name what is "
             "generated in .gitignore."
         )
+    limits = limits or COMPARED
     odd: dict[str, str] = {}
     total = 0
     for path in paths:
         try:
             found = os.lstat(f"{root}/{path}")
-        except (FileNotFoundError, NotADirectoryError):
-            continue  # deleted
         except OSError as error:
-            odd[path] = error.strerror or "it cannot be read"
+            if error.errno not in _GONE:
+                odd[path] = error.strerror or "it cannot be read"
             continue
         if stat.S_ISREG(found.st_mode):
             if found.st_size > limits.largest:
