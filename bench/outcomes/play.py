@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from bench.outcomes.players import PLAYERS, known_files, objects, patch_of
-from helmsman.capabilities.outcomes.judging import QUESTIONS
+from helmsman.capabilities.outcomes.reports import QUESTIONS
 from helmsman.capabilities.outcomes.request import Wanted
 from helmsman.git.diff import read_diff
 from helmsman.service import HelmsmanService

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from helmsman import load_settings
-from helmsman.capabilities.outcomes.judging import QUESTIONS, read_judgement
+from helmsman.capabilities.outcomes.judging import read_judgement
+from helmsman.capabilities.outcomes.reports import QUESTIONS
 from helmsman.service import HelmsmanService
 from helmsman.testing import CodexHome, ScriptedModel, run, say, usage
 from helmsman.testing.messages_api import MessagesRequest

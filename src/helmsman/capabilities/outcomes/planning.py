@@ -30,6 +30,7 @@ from helmsman.capabilities.outcomes.reports import (
     ReportedPlan,
     ReportUnreadable,
     asked_for,
+    prompt,
     quoted,
     read_report,
 )
@@ -45,11 +46,6 @@ if TYPE_CHECKING:
     from helmsman.capabilities.outcomes.work import DoneTurn, Found, Work
     from helmsman.settings import OnLimit
 
-_SHAPE: Final = (
-    '{"summary": "…", "steps": [{"title": "…", "details": "…", "files": [{"file": "path", "new": false}], '
-    '"check": "a command that shows that the step is done"}], "risks": ["…"], "checks": ["…"], "openQuestions": ["…"]}'
-)
-_BEST: Final = '{"best": 1, "why": "one sentence"}'
 _NO_PLAN: Final[dict[str, Any]] = {"summary": "", "steps": [], "risks": [], "checks": [], "openQuestions": []}
 
 PlanData = dict[str, Any]
@@ -88,7 +84,7 @@ class _Planning:
             assert best.turn is not None
             answer: list[str] = await work.once(f"approve {rounds}", partial(self._ask, best, compared))
             if answer[0] == REVISE:
-                again = f"{answer[1]}\n\n{asked_for(_SHAPE)}"
+                again = f"{answer[1]}\n\n{asked_for('plan')}"
                 best.turn = await work.say(f"revise {rounds}", best.turn.session.id, again)
                 await work.until_verified(f"revised plan {rounds}", best, self._verify)
                 continue
@@ -97,8 +93,7 @@ class _Planning:
         # The steps are updated while they run. The plan stays as it was approved.
         steps = deepcopy(_plan_of(best)["steps"])
         if approved:
-            begin = "This plan was approved. You carry it out in a git worktree of your own, one step at a time."
-            plan = f"{begin}\n\n{_in_words(_plan_of(best))}"
+            plan = prompt("carry_out", plan=_in_words(_plan_of(best)))
             carried = await StepRunner(work, self._root, self._folder, best.agent, steps, plan).run()
         return await self._found(made, best, compared, approved, steps, carried)
 
@@ -107,15 +102,14 @@ class _Planning:
     async def _begin(self, name: str, agent: str, on_limit: OnLimit | None) -> DoneTurn:
         self._work.report_progress(f"{agent} plans.")
         check = "" if self._check is None else f" Where a step has no check, `{self._check}` is run."
-        prompt = "\n\n".join(
-            [
-                f"Make a plan for this, and change nothing:\n\n{self._work.wanted.request}",
-                "Look at the code first. Each step is small enough to be done and checked by itself. Name the files that a "
-                f"step changes, by their paths from {self._root}; those that it makes are `new`.{check}",
-                asked_for(_SHAPE),
-            ]
+        asked = prompt(
+            "plan",
+            request=self._work.wanted.request,
+            root=self._root,
+            default_check=check,
+            report=asked_for("plan"),
         )
-        return await self._work.start_reader(name, prompt, agent, cwd=self._root, on_limit=on_limit)
+        return await self._work.start_reader(name, asked, agent, cwd=self._root, on_limit=on_limit)
 
     async def _verify(self, turn: DoneTurn) -> dict[str, Any]:
         """Parse and verify an agent's plan."""
@@ -173,12 +167,12 @@ class _Planning:
         if other is None:
             return {"best": None, "said": ""}
         work.report_progress(f"{other} compares the plans.")
-        asked = "Which is the best? Look at whether it is right, simple, and fits the code around it. Change nothing."
-        what = f"Several plans for the same goal were made, and all files that they name are there. {asked}"
         plans = (f"Plan {one.number}:\n{quoted(_in_words(_plan_of(one)), 'text')}" for one in holding)
-        prompt = "\n\n".join([what, f"The goal: {work.wanted.request}", *plans, asked_for(_BEST)])
+        asked = prompt(
+            "best_plan", request=work.wanted.request, plans="\n\n".join(plans), report=asked_for("best_plan")
+        )
         try:
-            turn = await work.start_reader("compare", prompt, other)
+            turn = await work.start_reader("compare", asked, other)
             preferred = read_report(turn.said, Preference)
         # Without an opinion, the plan with the fewest steps is taken.
         except HelmsmanError as error:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
+from pathlib import Path
+from string import Template
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NotRequired, TypeVar
 
 import msgspec
@@ -19,6 +22,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 ReportT = TypeVar("ReportT", bound=Value)
+
+_TEXTS: Final[dict[str, dict[str, str]]] = tomllib.loads(
+    Path(__file__).with_name("prompts.toml").read_text(encoding="utf-8")
+)
+QUESTIONS: Final = _TEXTS["questions"]
+"""Questions to a judge by name."""
 
 # --- the report of a job ----------------------------------------------------------------------------------------------
 
@@ -361,9 +370,14 @@ class ReportUnreadable(HelmsmanError):
     code = "report_unreadable"
 
 
-def asked_for(shape: str) -> str:
+def prompt(name: str, **values: object) -> str:
+    """Return a text for an agent, from `prompts.toml`."""
+    return Template(_TEXTS["prompts"][name]).substitute(values)
+
+
+def asked_for(name: str) -> str:
     """Return the instruction that asks an agent for its report."""
-    return f"End your last message with one fenced block of JSON, and nothing after it:\n\n```json\n{shape}\n```"
+    return prompt("report", shape=_TEXTS["shapes"][name])
 
 
 def quoted(text: str, language: str) -> str:

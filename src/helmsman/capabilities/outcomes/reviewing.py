@@ -27,7 +27,7 @@ from helmsman.capabilities.outcomes.claims import (
     untouched,
     verdict,
 )
-from helmsman.capabilities.outcomes.reports import ReportUnreadable, SecondLooks, asked_for, quoted, read_report
+from helmsman.capabilities.outcomes.reports import ReportUnreadable, SecondLooks, asked_for, prompt, quoted, read_report
 from helmsman.capabilities.outcomes.work import Candidate, TurnNotDone
 from helmsman.capabilities.review_scope import diff_of, in_words, nothing_in_words, resolve
 from helmsman.capabilities.reviews import Reviews
@@ -47,7 +47,6 @@ _URGENT: Final = 1
 _SHOWN_REJECTED: Final = 5
 _DIFF_CHARS: Final = 400_000
 _UNREADABLE: Final = f"{UNREADABLE} Answer with the JSON object that you were asked for, and nothing else."
-_VERDICTS: Final = '{"verdicts": [{"finding": 1, "refuted": false, "why": "one sentence", "confidence": 0.9}]}'
 
 
 async def review(work: Work) -> Found:
@@ -184,16 +183,13 @@ class _Reviewing:
             | {"file": one.file, "startLine": one.start_line, "endLine": one.end_line}
             for number, one in enumerate((merged.finding for merged in urgent), 1)
         ]
-        prompt = "\n\n".join(
-            [
-                "Others reviewed the change below and found this. Try to refute each finding: look at the code, and say of "
-                "each whether it is wrong. What you cannot refute holds. Change nothing.",
-                quoted(json.dumps(shown, ensure_ascii=False, indent=1), "json"),
-                quoted(self._diff[:_DIFF_CHARS], "diff"),
-                asked_for(_VERDICTS),
-            ]
+        asked = prompt(
+            "second_look",
+            findings=quoted(json.dumps(shown, ensure_ascii=False, indent=1), "json"),
+            diff=quoted(self._diff[:_DIFF_CHARS], "diff"),
+            report=asked_for("second_look"),
         )
-        turn = await work.start_reader("second look", prompt, agent, cwd=self._root)
+        turn = await work.start_reader("second look", asked, agent, cwd=self._root)
         made = Candidate(number=1, agent=agent, why="", turn=turn)
         await work.until_verified("second look", made, partial(_verdicts, len(urgent)), _unreadable)
         if not made.verified:
@@ -259,7 +255,7 @@ def _name(one: MergedFinding) -> str:
 
 
 def _unreadable(evidence: Sequence[Any]) -> str:
-    return f"{UNREADABLE} {evidence[0]['what']} {asked_for(_VERDICTS)}"
+    return f"{UNREADABLE} {evidence[0]['what']} {asked_for('second_look')}"
 
 
 async def _verdicts(count: int, turn: DoneTurn) -> dict[str, Any]:

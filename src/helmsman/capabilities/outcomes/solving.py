@@ -32,6 +32,7 @@ from helmsman.capabilities.outcomes.reports import (
     candidates_table,
     for_agent,
     promise,
+    prompt,
     read_report,
 )
 from helmsman.capabilities.outcomes.reproduction import (
@@ -190,18 +191,6 @@ async def _question(work: Work, session_id: str, seen: Mapping[str, Any], table:
 
 _ASKED: Final = "Its check is asked for, and run on what there is."
 _WHY_ASKED: Final = "The repository's check, with which Helmsman verifies the agent's work."
-RULES: Final = (
-    "You work in a git worktree of your own. Your work is verified by running `{check}`{where} in a fresh checkout: with "
-    "your changes to files that git tracks or would add, and with the tests and all that runs them (Makefile, "
-    "pyproject.toml, conftest.py, scripts, what they call, …) as they were before. Do not change or remove existing tests, "
-    "and do not touch those files. You may add tests. Name files by their paths from the root of the repository."
-)
-
-
-_CROSS_EXAMINED: Final = (
-    "Others work on the same, each apart. Write tests for what is asked for, in a new file: they run on the changes of the "
-    "others, and theirs on yours."
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,9 +257,9 @@ class ChangeJob(ABC):
     @property
     def rules(self) -> str:
         folder = self.check["folder"]
-        rules = RULES.format(check=self.command, where=f" in {folder}" if folder else "")
+        rules = prompt("rules", check=self.command, where=f" in {folder}" if folder else "")
         several = self.is_cross_examined and len(makers_of(self.work)) > 1
-        return f"{rules} {_CROSS_EXAMINED}" if several else rules
+        return rules + prompt("cross_examined") if several else rules
 
     async def run(self) -> Found:
         work = self.work
@@ -546,10 +535,6 @@ async def tests_still_fail(work: Work, checks: Experiment, command: str, after: 
 
 
 _QUICK_SECONDS: Final = 10.0
-_ROOT_CAUSE: Final = (
-    '{"rootCause": "what was wrong, and why it showed", "places": [{"file": "path", "startLine": 1, "endLine": 2}]}'
-)
-_UNDER_TEST: Final = '{"underTest": [{"file": "path of the code that is tested", "startLine": 1, "endLine": 20}]}'
 
 
 class Debug(ChangeJob):
@@ -566,14 +551,8 @@ class Debug(ChangeJob):
         return verdict([*seen.evidence, *flaky])
 
     def prompt(self) -> str:
-        return "\n\n".join(
-            [
-                f"Find the cause of this failure and fix it:\n\n{self.wanted.request}",
-                f"`{self.command}` shows it.",
-                self.rules,
-                "Name the lines of the cause as they are when you are done. " + asked_for(_ROOT_CAUSE),
-            ]
-        )
+        report = asked_for("debug")
+        return prompt("debug", request=self.wanted.request, check=self.command, rules=self.rules, report=report)
 
     async def verify(self, checks: Experiment, said: str, before: CheckResult) -> Verified:
         looked = await self._after(checks, before)
@@ -678,9 +657,8 @@ class Refactor(ChangeJob):
         )
 
     def prompt(self) -> str:
-        scope = f"Touch nothing outside of: {', '.join(self._scope)}." if self._scope else ""
-        parts = [f"Refactor, and keep what the code does:\n\n{self.wanted.request}", scope, self.rules]
-        return "\n\n".join(part for part in [*parts, "End with a short summary of what is better now."] if part)
+        scope = prompt("scope", paths=", ".join(self._scope)) if self._scope else ""
+        return prompt("refactor", request=self.wanted.request, scope=scope, rules=self.rules)
 
     async def verify(self, checks: Experiment, said: str, before: CheckResult) -> Verified:
         looked = await self._after(checks, before)
@@ -713,14 +691,7 @@ class NewTests(ChangeJob):
         return verdict([Evidence(ok=False, what=what, detail=before.tail)])
 
     def prompt(self) -> str:
-        return "\n\n".join(
-            [
-                f"Write tests:\n\n{self.wanted.request}",
-                self.rules,
-                "They must pass each time, and each of them must fail when the code under test is wrong: that is tried "
-                "with mutations. " + asked_for(_UNDER_TEST),
-            ]
-        )
+        return prompt("test", request=self.wanted.request, rules=self.rules, report=asked_for("test"))
 
     async def verify(self, checks: Experiment, said: str, before: CheckResult) -> Verified:
         steady, after = await checks.steady(self.command)

@@ -16,6 +16,7 @@ from helmsman.capabilities.outcomes.checks import find_the_check, runner_for
 from helmsman.capabilities.outcomes.claims import Evidence, PlannedFile, inside, require_repository, verdict
 from helmsman.capabilities.outcomes.experiments import trial
 from helmsman.capabilities.outcomes.judging import Judging, objections
+from helmsman.capabilities.outcomes.reports import prompt
 from helmsman.capabilities.outcomes.request import NEVER
 from helmsman.capabilities.outcomes.solving import AppliedDiff, apply_change, diff_data, tests_still_fail
 from helmsman.capabilities.outcomes.work import SENT_BACK, Candidate
@@ -32,11 +33,6 @@ if TYPE_CHECKING:
 
 _ASKED: Final = "The checks of its steps are asked for."
 _WHY_ASKED: Final = "The check of a step that was approved."
-_LOOP: Final = (
-    "You work toward this goal in a git worktree of your own, one step at a time: {goal}\n\nEach step is verified by its "
-    "check, in a fresh checkout. Do not change or remove existing tests, nor what runs them. You may add tests."
-)
-
 StepData = dict[str, Any]
 """Step as data: `title`, `details`, `files`, `check`, `status`, `taskId`, `attempts`, `evidence`; in a loop also `judge`
 and `most` (attempts).
@@ -80,7 +76,7 @@ async def loop(work: Work) -> Found:
         for one in wanted.steps
     ]
     chosen = work.chosen[0]
-    runner = StepRunner(work, root, folder, chosen.agent, steps, _LOOP.format(goal=wanted.request))
+    runner = StepRunner(work, root, folder, chosen.agent, steps, prompt("loop", goal=wanted.request))
     carried = await runner.run()
     shown = Candidate(number=1, agent=chosen.agent, why=chosen.why, session_id=carried.session_id)
     shown.attempts = sum(step["attempts"] for step in steps)
@@ -176,9 +172,9 @@ class StepRunner:
         return carried
 
     async def _begin(self, number: int, step: StepData, session_id: str | None) -> DoneTurn:
-        asked = f"Do step {number} of the plan now, and nothing else: {step['title']}\n\n{step['details']}"
         judged = "" if step.get("judge") is None else ", and another agent objects to nothing"
-        asked += f"\n\nIt is done when `{step['check']}` passes{judged}."
+        told = {name: step[name] for name in ("title", "details", "check")}
+        asked = prompt("step", number=number, judged=judged, **told)
         if session_id is not None:
             return await self._work.say(f"step {number}", session_id, asked)
         gate = TurnGate(note=_ASKED, do=self._pass_gate)
