@@ -106,7 +106,7 @@ async def test_a_refactoring_shows_a_line_for_each_function_that_it_reaches(
         "checkChanges": [{"file": "a", "what": "a was changed"}],
     }
     doubts["interfaces"] = {"added": {}, "removed": {}, "changed": {"shop.f": {}}, "unknown": []}
-    report = {"verified": False, "says": "Not verified", "candidates": [], "comparison": compared.as_dict(), **doubts}
+    report = {"verified": False, "says": "Not verified", "candidates": [], "comparison": compared.to_json(), **doubts}
     await helm.task_writer.end_job(task.id, {"status": "failed"}, TaskOutcome(report=report))
     await page.get(f"location.hash = '#/j/{task.id}'")
     await page.until_text(

@@ -113,31 +113,28 @@ def run_outcome(
     request: str,
     *,
     directory: str | None,
-    agents: Sequence[str],
     detach: bool,
     as_json: bool,
-    check: str | None = None,
-    candidates: int = 1,
-    apply: Apply = "ask",
-    judge: str = AUTO,
-    budget: float | None = None,
-    timeout: float = DEFAULT_SECONDS,
+    timeout: float,
+    budget: float | None,
+    agents: Sequence[str],
     more: Mapping[str, Any] | None = None,
     exit_code: ExitCodeOf | None = None,
+    **given: Any,
 ) -> int:
-    """Start an outcome job and follow it to its end. `exit_code` maps the report of a verified job to an exit code."""
+    """Start an outcome job and follow it to its end. `exit_code` maps the report of a verified job to an exit code.
+
+    `given` are other fields of `Wanted`.
+    """
     wanted = Wanted(
         kind=kind,
         request=prompt_text(request),
         directory=str(host().place(directory)),
         agents=tuple(agents),
-        check=check,
-        candidates=candidates,
-        apply=apply,
-        judge=judge,
         budget_usd=budget,
         seconds=timeout,
         more=more or {},
+        **given,
     )
     return run_wanted(wanted, has_directory=directory is not None, detach=detach, as_json=as_json, exit_code=exit_code)
 

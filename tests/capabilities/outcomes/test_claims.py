@@ -163,11 +163,14 @@ def test_public_interfaces_before_and_after_are_compared() -> None:
     told = compare_interfaces(files, lambda path: files[path][0], lambda path: files[path][1])
     assert dict(told.added) == {"pkg.a.new": "def new()"}
     assert dict(told.changed) == {
-        "pkg.a.A.go": ("def go(self, to: str) -> None", "async def go(self, to: str, *, by=1) -> None")
+        "pkg.a.A.go": {
+            "before": "def go(self, to: str) -> None",
+            "after": "async def go(self, to: str, *, by=1) -> None",
+        }
     }
     assert dict(told.removed) == {}
     assert told.unknown == ("x.go", "broken.py")
-    assert not told.is_same
+    assert not told.same
 
 
 @pytest.mark.parametrize(

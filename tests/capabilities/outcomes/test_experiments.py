@@ -274,7 +274,7 @@ async def test_new_tests_of_new_code_fail_against_the_code_before_or_a_hunk_take
     assert "Against the code before the change a new test fails, 3 times of 3: tests/test_new.py::test_add." in seen
     assert any(one.endswith("tests/test_new.py::test_double.") for one in seen), "the change does not concern it"
     assert shown.verified
-    assert interface.is_same
+    assert interface.same
     place.put({"calc.py": f"{FIXED}\n\ndef half(a):\n    return a / 2\n"})
     half = "from calc import half\n\n\ndef test_half():\n    assert half(4) == 2\n"
     place.put({"tests/test_new.py": half})

@@ -6,7 +6,7 @@ and loops) and `reviewing` the others. `checks` finds and runs a repository's ch
 `reproduction` compares failures with the reported one. `check_files` and `experiments` run a check with other files: as
 before the change, or with small mutations. `differential` compares what functions return, with `probe` in the repository's
 Python. `judging` asks another agent about a verified change. `claims` compares agents' claims with the facts, `reports` has
-the reports of jobs and of agents.
+the reports of jobs and of agents. `prompts.toml` has what agents are asked.
 """
 
 from __future__ import annotations

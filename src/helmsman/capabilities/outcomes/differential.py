@@ -13,10 +13,11 @@ import json
 import os
 import shlex
 import stat
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain, repeat
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 import anyio.to_thread
 import msgspec
@@ -27,7 +28,7 @@ from helmsman.capabilities.outcomes.claims import Evidence, Verdict, verdict
 from helmsman.capabilities.outcomes.probe import OTHER_STATE, STATE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator
 
     from helmsman.capabilities.outcomes.experiments import Experiment
 
@@ -90,8 +91,7 @@ class _Recording(Value, frozen=True, kw_only=True):
     functions: list[Function]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class Comparison(Value, frozen=True, kw_only=True):
     """Result of a comparison.
 
     Attributes:
@@ -100,16 +100,9 @@ class Comparison:
         not_compared: Functions and files that were not compared, with the reasons.
     """
 
-    functions: Mapping[str, int] = field(default_factory=dict[str, int])
+    functions: Mapping[str, int] = msgspec.field(default_factory=dict[str, int])
     counterexamples: Sequence[Mapping[str, str]] = ()
-    not_compared: Mapping[str, str] = field(default_factory=dict[str, str])
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "functions": dict(self.functions),
-            "counterexamples": [*self.counterexamples],
-            "notCompared": dict(self.not_compared),
-        }
+    not_compared: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
 
     @property
     def verdict(self) -> Verdict:

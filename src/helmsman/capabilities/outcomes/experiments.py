@@ -16,6 +16,7 @@ import shlex
 import time
 import tomllib
 import uuid
+from collections.abc import Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -26,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import anyio.to_thread
 
-from helmsman.base.structs import replace
+from helmsman.base.structs import Value, replace
 from helmsman.capabilities.outcomes.check_files import (
     ChangedFiles,
     OwnFile,
@@ -57,7 +58,6 @@ if TYPE_CHECKING:
     from helmsman.git.tree_changes import TreeDiff
 
     T = TypeVar("T")
-    from collections.abc import Mapping
 
 
 # --- Compare the public interface before and after a change, for Python only, by its syntax tree ----------------------
@@ -66,28 +66,17 @@ if TYPE_CHECKING:
 # constants in capitals. A literal `__all__` takes precedence. Files in other languages are reported as unknown.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InterfaceChange:
-    """Change of the public interface: names with their declarations. `unknown` lists files in other languages."""
+class InterfaceChange(Value, frozen=True, kw_only=True):
+    """Change of the public interface: names with their declarations.
 
+    `same` says that no known declaration changed, `unknown` lists files in other languages.
+    """
+
+    same: bool
     added: Mapping[str, str]
     removed: Mapping[str, str]
-    changed: Mapping[str, tuple[str, str]]
+    changed: Mapping[str, Mapping[str, str]]
     unknown: tuple[str, ...] = ()
-
-    @property
-    def is_same(self) -> bool:
-        """Return whether no known declaration changed."""
-        return not (self.added or self.removed or self.changed)
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "same": self.is_same,
-            "added": dict(self.added),
-            "removed": dict(self.removed),
-            "changed": {name: {"before": before, "after": after} for name, (before, after) in self.changed.items()},
-            "unknown": list(self.unknown),
-        }
 
 
 def compare_interfaces(
@@ -108,10 +97,12 @@ def compare_interfaces(
                 names.update({} if content is None else public_names(path, content))
         except (SyntaxError, ValueError, RecursionError):
             unknown.append(path)
+    changed_names = (name for name in sorted(old.keys() & new.keys()) if old[name] != new[name])
     return InterfaceChange(
+        same=old == new,
         added={name: new[name] for name in sorted(new.keys() - old.keys())},
         removed={name: old[name] for name in sorted(old.keys() - new.keys())},
-        changed={name: (old[name], new[name]) for name in sorted(old.keys() & new.keys()) if old[name] != new[name]},
+        changed={name: {"before": old[name], "after": new[name]} for name in changed_names},
         unknown=tuple(unknown),
     )
 

@@ -8,7 +8,6 @@ author said of the change.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
@@ -57,14 +56,6 @@ class JudgeReport(Value, frozen=True, kw_only=True):
 
     answers: dict[str, bool]
     findings: Annotated[tuple[JudgeFinding, ...], Meta(max_length=50)] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Judge:
-    """Agent that judges, and the reason. Without an agent, nothing is judged."""
-
-    agent: str | None
-    why: str
 
 
 def lines_by_file(diff: str) -> dict[str, frozenset[str]]:
@@ -142,33 +133,27 @@ class Judging:
 
     async def _judged(self, name: str, author: str, session_id: str, seen: Mapping[str, Any]) -> dict[str, Any]:
         work = self._work
-        judge = await self._select(author)
-        told: dict[str, Any] = {
-            "agent": judge.agent,
-            "why": judge.why,
-            "sessionId": None,
-            "findings": [],
-            "rejected": [],
-        }
-        if judge.agent is None:
-            return told | {"state": "off", "says": f"Not judged: {judge.why}."}
+        agent, why = await self._select(author)
+        told: dict[str, Any] = {"agent": agent, "why": why, "sessionId": None, "findings": [], "rejected": []}
+        if agent is None:
+            return told | {"state": "off", "says": f"Not judged: {why}."}
         try:
             diff = await self._diff(session_id, seen)
-            work.report_progress(f"{judge.agent} judges the change ({name}).")
-            made = await self._ask(name, judge.agent, diff, seen)
+            work.report_progress(f"{agent} judges the change ({name}).")
+            made = await self._ask(name, agent, diff, seen)
         # A judgement that fails is reported as such, and never counts as one without objections.
         except HelmsmanError as error:
-            return told | {"state": "failed", "says": f"{judge.agent} could not judge it: {error.message.rstrip('.')}."}
+            return told | {"state": "failed", "says": f"{agent} could not judge it: {error.message.rstrip('.')}."}
         told |= {key: made.seen[key] for key in ("state", "findings", "rejected")} | {"sessionId": made.session_id}
         if not made.verified:
             return told | {
                 "state": "failed",
-                "says": f"{judge.agent} gave no judgement that can be used: {made.error or made.against}",
+                "says": f"{agent} gave no judgement that can be used: {made.error or made.against}",
             }
         if told["state"] == "clean":
-            return told | {"says": f"{judge.agent} ({judge.why}) read the diff and objects to nothing."}
+            return told | {"says": f"{agent} ({why}) read the diff and objects to nothing."}
         shown = "; ".join(f"{one['file']}: `{one['quote'].strip()}`: {one['why']}" for one in told["findings"][:3])
-        return told | {"says": f"{judge.agent} ({judge.why}) objects: {shown}"}
+        return told | {"says": f"{agent} ({why}) objects: {shown}"}
 
     async def _diff(self, session_id: str, seen: Mapping[str, Any]) -> str:
         """Return the diff that was verified.
@@ -206,29 +191,27 @@ class Judging:
         await work.until_verified(f"{name} judgement", made, read, _again, most=1)
         return made
 
-    async def _select(self, author: str) -> Judge:
-        """Return who judges: the named agent, one of another vendor, or another session of the author's agent."""
+    async def _select(self, author: str) -> tuple[str | None, str]:
+        """Return who judges, or None, and why: the named agent, another one, or another session of the author's agent."""
         work = self._work
         wanted = work.wanted
         if self._who == NEVER:
-            return Judge(None, "that was not requested")
+            return None, "that was not requested"
         if (too_much := await work.too_expensive()) is not None:
-            return Judge(None, too_much)
+            return None, too_much
         if self._who != AUTO:
-            return Judge(self._who, "it was asked for")
+            return self._who, "it was asked for"
         try:
             able = [one.agent for one in await choose(work.helm, judging_for(wanted))]
         except HelmsmanError as error:
-            return Judge(None, error.message.rstrip("."))
+            return None, error.message.rstrip(".")
         other = next((agent for agent in able if agent != author), None)
         if other is not None:
-            return Judge(other, f"another agent than {author}")
+            return other, f"another agent than {author}"
         # No person looks at such a change before it counts, so its author's agent is a better judge than none.
         if wanted.apply == "verified" or wanted.kind == "loop":
-            return Judge(author, "another session, as no other agent is available")
-        return Judge(
-            None, f"no other agent than {author} is available, and you decide; --judge {author} has it judge itself"
-        )
+            return author, "another session, as no other agent is available"
+        return None, f"no other agent than {author} is available, and you decide; --judge {author} has it judge itself"
 
 
 def judging_for(wanted: Wanted) -> Wanted:

@@ -666,7 +666,7 @@ class Refactor(ChangeJob):
         green = verdict([Evidence(ok=after.passed, what=f"After the change: {after.in_words()}.", detail=after.tail)])
         scope = within_scope(await checks.changed(), self._scope)
         compared = await compare(checks, self.command, after.seconds) if after.passed else Comparison()
-        more = {"interfaces": (await checks.interfaces()).as_dict(), "comparison": compared.as_dict()}
+        more = {"interfaces": (await checks.interfaces()).to_json(), "comparison": compared.to_json()}
         ended = came_to_its_end(before, after)
         return await looked.verified(self.judge(before), green, ended, scope, compared.verdict, more=more)
 
