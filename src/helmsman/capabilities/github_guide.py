@@ -10,14 +10,14 @@ from __future__ import annotations
 import re
 import tomllib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from helmsman.errors import HelmsmanError, WorktreeError
 from helmsman.git.command import Git, find_git, repository_root
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
 
 StepState = Literal["done", "todo", "unseen"]
@@ -28,40 +28,7 @@ ENVIRONMENTS_PAGE: Final = "https://chatgpt.com/codex/settings/environments"
 _GITHUB_HOSTS: Final = frozenset({"github.com", "www.github.com", "ssh.github.com"})
 _FILE_LIMIT: Final = 256 * 1024
 
-_SETUP_FAMILIES: Final[tuple[tuple[tuple[str, str], ...], ...]] = (
-    (
-        ("uv.lock", "pip install uv && uv sync"),
-        ("poetry.lock", "pip install poetry && poetry install"),
-        ("Pipfile.lock", "pip install pipenv && pipenv sync --dev"),
-        ("pyproject.toml", "pip install -e ."),
-        ("requirements.txt", "pip install -r requirements.txt"),
-        ("setup.py", "pip install -e ."),
-    ),
-    (
-        ("pnpm-lock.yaml", "corepack enable && pnpm install --frozen-lockfile"),
-        ("yarn.lock", "corepack enable && yarn install --immutable"),
-        ("bun.lock", "bun install --frozen-lockfile"),
-        ("package-lock.json", "npm ci"),
-        ("package.json", "npm install"),
-    ),
-    (("Cargo.toml", "cargo fetch"),),
-    (("go.mod", "go mod download"),),
-    (("Gemfile", "bundle install"),),
-    (("composer.json", "composer install"),),
-    (("pom.xml", "mvn --batch-mode dependency:go-offline"),),
-    (("gradlew", "./gradlew dependencies"),),
-    (("mix.exs", "mix deps.get"),),
-)
-"""Setup commands by files at the root, per language. The first match counts."""
-
-_OTHER_CI: Final = {
-    ".gitlab-ci.yml": "GitLab CI",
-    ".circleci/config.yml": "CircleCI",
-    "azure-pipelines.yml": "Azure Pipelines",
-    "Jenkinsfile": "Jenkins",
-    ".travis.yml": "Travis CI",
-    "bitbucket-pipelines.yml": "Bitbucket Pipelines",
-}
+_TABLES: Final[dict[str, Any]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,8 +190,10 @@ def _content(file: Path) -> str:
 def setup_script(place: Path) -> str | None:
     """Return a setup script based on the files at the root, or None."""
     commands: list[str] = []
-    for family in _SETUP_FAMILIES:
-        name, command = next(((name, command) for name, command in family if (place / name).is_file()), ("", ""))
+    for family in _TABLES["setup"]:
+        name, command = next(
+            ((name, command) for name, command in family.items() if (place / name).is_file()), ("", "")
+        )
         if name == "pyproject.toml":
             command = f'pip install -e "{_with_extra(place / name)}"'
         if command:
@@ -318,7 +287,7 @@ def _checks(place: Path) -> tuple[StepState, str]:
         return "done", f"Run on pull requests: {', '.join(checking)}."
     if workflows:
         return "todo", f"{', '.join(workflows)}: none runs on `pull_request`. Add that trigger to one that tests."
-    if elsewhere := ", ".join(name for path, name in _OTHER_CI.items() if (place / path).exists()):
+    if elsewhere := ", ".join(name for path, name in _TABLES["other_ci"].items() if (place / path).exists()):
         return "unseen", f"Found {elsewhere}, but no GitHub workflow. See that it also runs on pull requests at GitHub."
     return "todo", "No CI was found. A workflow on `pull_request` in .github/workflows would test each proposal."
 

@@ -8,6 +8,7 @@ never permissions.
 from __future__ import annotations
 
 import re
+import tomllib
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -132,30 +133,10 @@ def _panics(output: str) -> dict[str, str]:
 
 # --- nothing was checked ---------------------------------------------------------------------------------------------
 
-_NOTHING: Final = tuple(
-    (why, re.compile(f"^.*(?:{'|'.join(signs)}).*$", re.MULTILINE))
-    for why, *signs in (
-        (
-            "it needs the network, which it cannot reach here",
-            "[Nn]ame resolution",
-            "EAI_AGAIN",
-            "ENOTFOUND",
-            "ENETUNREACH",
-        ),
-        ("it needs the network, which it cannot reach here", "Could not resolve host", "[Nn]etwork is unreachable"),
-        ("it needs the network, which it cannot reach here", "Name or service not known", "dial tcp: lookup "),
-        ("a program was not found", r": (?:command )?not found$", r": No such file or directory$", r"No rule to make "),
-        ("a dependency is missing", "ModuleNotFoundError", "No module named ", "Cannot find (?:module|package)"),
-        ("a dependency is missing", "ERR_MODULE_NOT_FOUND", "cannot find package", "no required module provides"),
-        ("a dependency is missing", "unresolved import", "can't find crate", "failed to (?:get|load) "),
-        ("something could not be imported", r"\bImportError\b", "ERROR collecting ", "Failed Suites "),
-        ("the code could not be read", r"\b(?:SyntaxError|IndentationError|TabError)\b"),
-        ("it could not be built", r"\[(?:build|setup) failed\]", "error: could not compile"),
-        ("a script is missing", "[Mm]issing script", 'Command "test" not found'),
-        ("no tests were run", "no tests ran", "collected 0 items", "Ran 0 tests", "NO TESTS RAN", "no tests to run"),
-        ("no tests were run", "No tests? (?:files? )?found", r"no test files\]?$", r"not found: .*(?:::|\.py)"),
-    )
-)
+_NOTHING: Final = {
+    why: re.compile(f"^.*(?:{'|'.join(signs)}).*$", re.MULTILINE)
+    for why, signs in tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))["nothing"].items()
+}
 _EMPTY: Final = re.compile(r"^(?:.*\bno tests ran\b.*|Ran 0 tests in .*|NO TESTS RAN.*|(?:#|ℹ) tests 0)$", re.MULTILINE)
 """Messages of runners that find no tests and exit successfully."""
 # Exit code of pytest, and of unittest since Python 3.12, if there are no tests.
@@ -199,7 +180,7 @@ def not_checked(exit_code: int | None, output: str) -> NotChecked | None:
     if exit_code == 0:
         found = _EMPTY.search(output)
         return None if found is None else NotChecked("no tests were run", found[0].strip())
-    for why, pattern in _NOTHING:
+    for why, pattern in _NOTHING.items():
         if (found := pattern.search(output)) is not None:
             return NotChecked(why, found[0].removeprefix("E ").strip()[:_MESSAGE_CHARS])  # pytest marks errors so
     if exit_code in _NOT_FOUND_EXITS:
