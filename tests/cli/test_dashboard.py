@@ -15,6 +15,7 @@ import pytest
 
 from helmsman.cli import dashboard
 from helmsman.cli.dashboard_process import DashboardOptions, listener_of
+from helmsman.httpd.listening import HttpOptions
 from helmsman.errors import InvalidSetting
 from helmsman.testing import CodexHome
 from tests import warm
@@ -147,7 +148,7 @@ def test_a_browser_is_opened_only_where_a_person_sits_before_a_screen(
 
 def test_the_dashboard_moves_to_a_free_port_only_if_none_was_asked_for() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
-        options = DashboardOptions(port=other.getsockname()[1])
+        options = DashboardOptions(http=HttpOptions(port=other.getsockname()[1]))
         with listener_of(options, may_move=True) as moved:
             assert moved.getsockname()[1] != options.port
         with pytest.raises(InvalidSetting, match="Cannot listen"):

@@ -257,7 +257,7 @@ async def test_the_hub_listens_by_itself_when_a_program_asks(served: Place) -> N
     connection = connect(state)
     assert connection is not None
     with closing(connection):
-        stream = events(connection, "POST", LISTEN_PATH, {"port": 0})
+        stream = events(connection, "POST", LISTEN_PATH, {"http": {"port": 0}})
         name, data = await anyio.to_thread.run_sync(next, stream)
         assert name == "listening"
         token = (served.state_dir / "http-token").read_text(encoding="utf-8").strip()

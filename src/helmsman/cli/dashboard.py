@@ -17,7 +17,6 @@ from urllib.parse import urlsplit
 import click
 from click.core import ParameterSource
 
-from helmsman.base.caller_context import from_here
 from helmsman.base.json_values import iso_time
 from helmsman.base.programs import environment_for, find_program
 from helmsman.base.sanitize import one_line
@@ -39,7 +38,7 @@ from helmsman.cli.output import Column, ago, print_json, print_list, print_resul
 from helmsman.cli.serve import listening_options, serve_until_signal
 from helmsman.cli.tailscale import Tailnet
 from helmsman.errors import InvalidInput, ProgramRefused
-from helmsman.httpd.listening import MCP_PATH, http_token
+from helmsman.httpd.listening import MCP_PATH, HttpOptions, http_token
 from helmsman.notices.devices import DeviceBook
 from helmsman.web.login import FRAGMENT, PAGE_HEADER
 from helmsman.web.proof import CODE_PATH, PROOF_PATH, client_proof, is_proof, new_nonce, place, server_proof
@@ -316,11 +315,7 @@ def _options(
     *,
     is_given: bool,
     tailscale: bool,
-    interface: str,
-    allow_names: tuple[str, ...],
-    tls_cert: str | None,
-    tls_key: str | None,
-    allow_plain_http: bool,
+    **listening: Any,
 ) -> DashboardOptions:
     """Return the options of the command line; without any, those with which the dashboard was turned on."""
     # A plain `helmsman dashboard` must not change what an earlier one chose.
@@ -328,16 +323,7 @@ def _options(
         return known.options
     if port is None:
         port = USUAL_PORT if known is None else known.options.port
-    return DashboardOptions(
-        interface=interface,
-        port=port,
-        names=allow_names,
-        # Absolute, because the background process has another directory.
-        tls_certificate=None if tls_cert is None else str(from_here(tls_cert).absolute()),
-        tls_key=None if tls_key is None else str(from_here(tls_key).absolute()),
-        allow_plain_http=allow_plain_http,
-        tailnet=_ANY_TAILNET if tailscale else None,
-    )
+    return DashboardOptions(http=HttpOptions(port=port, **listening), tailnet=_ANY_TAILNET if tailscale else None)
 
 
 def _is_same(wanted: DashboardOptions, known: DashboardOptions) -> bool:
@@ -345,7 +331,7 @@ def _is_same(wanted: DashboardOptions, known: DashboardOptions) -> bool:
     is_any = wanted.tailnet == _ANY_TAILNET and known.tailnet is not None
     # Any name of this tailnet is as good as the one in use.
     tailnet = known.tailnet if is_any else wanted.tailnet
-    return replace(wanted, port=wanted.port or known.port, tailnet=tailnet) == known
+    return replace(wanted.with_port(wanted.port or known.port), tailnet=tailnet) == known
 
 
 def _wait_for_tailnet(name: str, state_dir: Path) -> None:
@@ -451,7 +437,7 @@ def _serve_here(
     from helmsman.httpd.server import serve_http
     from helmsman.web.login import Logins
 
-    http, tailnet = options.http(), None if options.tailnet is None else Tailnet.known(options.tailnet)
+    http, tailnet = options.served(), None if options.tailnet is None else Tailnet.known(options.tailnet)
     logins = Logins(secure=http.scheme == "https", devices=DeviceBook(settings.state_dir))
 
     def announce(address: str, _token_file: Path) -> None:

@@ -49,33 +49,30 @@ _LOOK_AGAIN: Final = 0.02
 class DashboardOptions(Value, frozen=True, kw_only=True):
     """Where the dashboard listens. `tailnet` is this machine's name there, if Tailscale serves the dashboard too."""
 
-    interface: str = "127.0.0.1"
-    port: int = USUAL_PORT
-    names: tuple[str, ...] = ()
-    tls_certificate: str | None = None
-    tls_key: str | None = None
-    allow_plain_http: bool = False
+    http: HttpOptions
     tailnet: str | None = None
 
-    def http(self) -> HttpOptions:
+    @property
+    def port(self) -> int:
+        return self.http.port
+
+    def with_port(self, port: int) -> DashboardOptions:
+        return replace(self, http=replace(self.http, port=port))
+
+    def served(self) -> HttpOptions:
         """Return the options of the server.
 
         Raises:
             InvalidInput: Tailscale cannot serve it.
             InvalidSetting: It would be reachable without TLS, or the certificate cannot be used.
         """
-        options = HttpOptions(
-            host=self.interface,
-            port=self.port,
-            # Tailscale forwards with its own name, which the server must accept.
-            other_names=frozenset((*self.names, *filter(None, (self.tailnet,)))),
-            tls_certificate=None if self.tls_certificate is None else Path(self.tls_certificate),
-            tls_key=None if self.tls_key is None else Path(self.tls_key),
-            allow_plain_http=self.allow_plain_http,
-        )
-        # Tailscale terminates TLS itself and forwards to loopback.
-        if self.tailnet is not None and (options.host not in ("127.0.0.1", "localhost") or options.scheme != "http"):
-            raise InvalidInput("--tailscale goes with neither --listen nor --tls-cert: Tailscale has its own.")
+        options = self.http
+        if self.tailnet is not None:
+            # Tailscale terminates TLS itself and forwards to loopback.
+            if options.host not in ("127.0.0.1", "localhost") or options.scheme != "http":
+                raise InvalidInput("--tailscale goes with neither --listen nor --tls-cert: Tailscale has its own.")
+            # It forwards with its own name, which the server must accept.
+            options = replace(options, other_names=options.other_names | {self.tailnet})
         options.check()
         return options
 
@@ -119,7 +116,7 @@ def listener_of(options: DashboardOptions, *, may_move: bool, was_ours: bool = F
 
     A port that `was_ours` is waited for: the hub holds it for a moment after the dashboard's process was killed.
     """
-    http = options.http()
+    http = options.served()
     until = time.monotonic() + (_PORT_SECONDS if was_ours else 0)
     while True:
         try:
@@ -143,7 +140,7 @@ def start(settings: Settings, options: DashboardOptions, listener: socket.socket
         return None
     state_dir = ensure_state_dir(settings.state_dir)
     # The port that was really bound.
-    options = replace(options, port=listener.getsockname()[1])
+    options = options.with_port(listener.getsockname()[1])
     number = listener.fileno()
     with (state_dir / LOG).open("ab") as to_log:
         starting = subprocess.Popen(
@@ -212,7 +209,7 @@ def main() -> None:
     number, options = int(sys.argv[1]), unpack_if_valid(json.loads(sys.argv[2]), DashboardOptions)
     assert options is not None
     settings = load_settings()
-    asked = listen_request("dashboard", {}, options.http())  # with the directory and the umask of the command
+    asked = listen_request("dashboard", {}, options.served())  # with the directory and the umask of the command
     become_daemon(number)
     log_to_stderr(PROCESS_LOG, "info")
     try:
@@ -223,7 +220,7 @@ def main() -> None:
 
 
 def _hold(settings: Settings, options: DashboardOptions, listener: socket.socket, asked: dict[str, Any]) -> int:
-    page = options.http().address(listener).removesuffix(MCP_PATH) + "/"
+    page = options.served().address(listener).removesuffix(MCP_PATH) + "/"
     me = Process.me()
     known = StoredDashboard(options=options, page=page, pid=me.pid, started=me.started)
 

@@ -8,12 +8,13 @@ import os
 import select
 import signal
 from contextlib import closing, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
 from helmsman._version import __version__
+from helmsman.base.caller_context import from_here
+from helmsman.base.structs import pack
 from helmsman.cli.command import cli_command, with_options
 from helmsman.cli.consoles import settings_of_command
 from helmsman.cli.exit_codes import ExitCode
@@ -21,6 +22,7 @@ from helmsman.settings import TOOLSETS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from pathlib import Path
     from socket import socket
     from types import FrameType
 
@@ -32,54 +34,41 @@ if TYPE_CHECKING:
 
 
 def listening_options(callers: str, *, before: str = "") -> Decorator:
-    """Return the options for `http_options`. `callers` names the clients of the server; `before` is prepended to each
-    help text.
+    """Return the options of the command line for `HttpOptions`, except the port.
+
+    `callers` names the clients of the server; `before` is prepended to each help text.
     """
 
     def text(words: str) -> str:
         return before + words if before else words[0].upper() + words[1:]
 
+    def file(_context: click.Context, _parameter: click.Parameter, given: str | None) -> Path | None:
+        # Absolute, because another process with another directory reads it.
+        return None if given is None else from_here(given).absolute()
+
     return with_options(
         click.option(
-            *("--listen", "interface"),
+            *("--listen", "host"),
             metavar="ADDRESS",
             default="127.0.0.1",
             show_default=True,
             help=text("the interface to listen on."),
         ),
         click.option(
-            *("--allow-name", "allow_names"),
+            *("--allow-name", "other_names"),
             metavar="NAME",
             multiple=True,
+            callback=lambda _context, _parameter, given: frozenset(given),
             help=text(f"another name of this server that {callers} may use."),
         ),
         click.option(
-            "--tls-cert", metavar="FILE", help=text("a TLS certificate; needed on interfaces other than loopback.")
+            *("--tls-cert", "tls_certificate"),
+            metavar="FILE",
+            callback=file,
+            help=text("a TLS certificate; needed on interfaces other than loopback."),
         ),
-        click.option("--tls-key", metavar="FILE", help=text("the certificate's key.")),
+        click.option("--tls-key", metavar="FILE", callback=file, help=text("the certificate's key.")),
         click.option("--allow-plain-http", is_flag=True, help=text("listen on another interface without TLS anyway.")),
-    )
-
-
-def http_options(
-    port: int,
-    *,
-    interface: str,
-    allow_names: tuple[str, ...],
-    tls_cert: str | None,
-    tls_key: str | None,
-    allow_plain_http: bool,
-) -> HttpOptions:
-    """Return the server's options from the parsed command line."""
-    from helmsman.httpd.listening import HttpOptions
-
-    return HttpOptions(
-        host=interface,
-        port=port,
-        other_names=frozenset(allow_names),
-        tls_certificate=Path(tls_cert) if tls_cert is not None else None,
-        tls_key=Path(tls_key) if tls_key is not None else None,
-        allow_plain_http=allow_plain_http,
     )
 
 
@@ -147,7 +136,9 @@ def command(
     }
     settings = settings_of_command(flags)
     if transport == "http":
-        return _serve_http(settings, flags, http_options(port, **listening))
+        from helmsman.httpd.listening import HttpOptions  # not needed on stdio
+
+        return _serve_http(settings, flags, HttpOptions(port=port, **listening))
     import anyio
 
     return anyio.run(_serve_stdio, settings)
@@ -320,12 +311,7 @@ def listen_request(kind: str, flags: Mapping[str, object], options: HttpOptions)
         "flags": {name: value for name, value in flags.items() if value is not None},
         "workingDirectory": os.getcwd(),  # noqa: PTH109 - text
         "environment": client_environment(os.environ),
-        "host": options.host,
-        "port": options.port,
-        "allowNames": sorted(options.other_names),
-        "tlsCertificate": None if options.tls_certificate is None else str(options.tls_certificate),
-        "tlsKey": None if options.tls_key is None else str(options.tls_key),
-        "allowPlainHttp": options.allow_plain_http,
+        "http": pack(options),
     }
 
 

@@ -23,6 +23,7 @@ from helmsman.base.caller_context import CallerContext
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.json_values import json_object
 from helmsman.base.processes import Process, running_process
+from helmsman.base.structs import unpack
 from helmsman.errors import HelmsmanError, InvalidInput
 from helmsman.httpd.listening import HttpOptions, listen
 from helmsman.httpd.operation_routes import problem, problem_of
@@ -58,23 +59,18 @@ class ListenInput(Input):
     flags: dict[str, Any] = Field(default_factory=dict)
     working_directory: Any = "/"  # pydantic takes no text that is not UTF-8
     environment: dict[Any, Any] | None = None
-    host: str = "127.0.0.1"
-    port: int = Field(default=0, ge=0, le=65535)
-    allow_names: list[str] = Field(default_factory=list)
-    tls_certificate: str | None = None
-    tls_key: str | None = None
-    allow_plain_http: bool = False
+    http: dict[str, Any] = Field(default_factory=dict)
 
     def options(self) -> HttpOptions:
-        directory = Path(self.working_directory)
-        return HttpOptions(
-            host=self.host,
-            port=self.port,
-            other_names=frozenset(self.allow_names),
-            tls_certificate=None if self.tls_certificate is None else directory / self.tls_certificate,
-            tls_key=None if self.tls_key is None else directory / self.tls_key,
-            allow_plain_http=self.allow_plain_http,
-        )
+        """Return where to listen.
+
+        Raises:
+            InvalidInput: These are no such options.
+        """
+        try:
+            return unpack(self.http, HttpOptions)
+        except ValueError as error:
+            raise InvalidInput(f"The hub cannot listen there: {error}", parameter="http") from error
 
 
 class HttpListeners:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Final
+from pathlib import Path  # noqa: TC003 - `unpack` reads the types of the fields
+from typing import TYPE_CHECKING, Annotated, Final
+
+import msgspec
 
 from helmsman.base.addresses import is_loopback
 from helmsman.base.files import create_once
+from helmsman.base.structs import Value
 from helmsman.errors import InvalidSetting
 from helmsman.settings import ensure_state_dir
 
 if TYPE_CHECKING:
     import ssl
-    from pathlib import Path
 
 MCP_PATH: Final = "/mcp"
 TOKEN_NAME: Final = "http-token"  # noqa: S105 - the name of the file
@@ -26,12 +28,11 @@ _LOOPBACK_NAMES: Final = ("127.0.0.1", "localhost", "::1")
 _ANY_ADDRESS: Final = ("0.0.0.0", "::")  # noqa: S104 - to recognise them
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HttpOptions:
+class HttpOptions(Value, frozen=True, kw_only=True):
     """Address and TLS options. `other_names` are additional host names that clients may use."""
 
     host: str = "127.0.0.1"
-    port: int = 0
+    port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 0
     other_names: frozenset[str] = frozenset()
     tls_certificate: Path | None = None
     tls_key: Path | None = None

@@ -231,7 +231,7 @@ async def test_a_refactoring_keeps_to_its_scope_and_its_interface_is_reported(
     task, report = await done(helm, wanted("refactor", red, "make it simpler"), Answers())
     assert "No turn was started. Before the change:" in report["says"]
     assert "uncommitted changes were left out" in report["says"]
-    assert "    AssertionError: -1 != 5" in (task.result or "").splitlines()
+    assert "AssertionError: -1 != 5" in (task.result or "").splitlines()
 
 
 @pytest.mark.rare
