@@ -1,12 +1,14 @@
-"""A stand-in for the API of GitHub on a Unix socket of this machine, for a real `gh`."""
+"""Stand-ins for the APIs of GitHub and GitLab on a Unix socket: for a real `gh`, and for a stand-in of `glab`."""
 
 from __future__ import annotations
 
 import http.server
 import json
+import os
 import re
 import shutil
 import socketserver
+import sys
 import tempfile
 import threading
 from collections.abc import Callable
@@ -27,8 +29,6 @@ class Forge:
     """Repository acme/widgets, with its issues and pull requests. The block ends the server."""
 
     def __init__(self) -> None:
-        if shutil.which("gh") is None:
-            pytest.skip("There is no gh here.")
         self.issues: dict[int, dict[str, Any]] = {}
         self.pulls: list[dict[str, Any]] = []
         self.checks: list[dict[str, Any]] = []
@@ -40,6 +40,7 @@ class Forge:
         self._folder = Path(tempfile.mkdtemp(prefix="forge-"))  # a socket's path has to be short
 
     def __enter__(self) -> Self:
+        self._require()
         forge = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -52,7 +53,7 @@ class Forge:
                 content = self._content()
                 given = json.loads(content) if content else None
                 status, answer = forge.answer(self.command, urlsplit(self.path).path, given)
-                body = json.dumps(answer).encode()
+                body = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
                 self.send_response(status)
                 self.send_header("content-type", "application/json")
                 self.send_header("content-length", str(len(body)))
@@ -75,10 +76,13 @@ class Forge:
             def do_PATCH(self) -> None:
                 self.do_GET()
 
+            def do_PUT(self) -> None:
+                self.do_GET()
+
         self._server = _Server(str(self._folder / "socket"), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
-        (self._folder / "config.yml").write_text(f"http_unix_socket: {self._folder / 'socket'}\n", encoding="utf-8")
+        self._configure()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -86,6 +90,13 @@ class Forge:
         self._server.server_close()
         self._thread.join()
         shutil.rmtree(self._folder)
+
+    def _require(self) -> None:
+        if shutil.which("gh") is None:
+            pytest.skip("There is no gh here.")
+
+    def _configure(self) -> None:
+        (self._folder / "config.yml").write_text(f"http_unix_socket: {self._folder / 'socket'}\n", encoding="utf-8")
 
     @property
     def env(self) -> dict[str, str]:
@@ -124,3 +135,90 @@ class Forge:
                 return 201, {"id": 99}
             case _:
                 return 404, {"message": "Not Found"}
+
+
+_GLAB = '''#!{python} -I
+"""A stand-in for `glab api`, with the options that its manual page lists."""
+import argparse, http.client, os, socket, sys
+
+options = argparse.ArgumentParser(allow_abbrev=False)
+options.add_argument("command", choices=["api"])
+options.add_argument("endpoint")
+for name in ("--hostname", "--method", "--header", "--input"):
+    options.add_argument(name)
+given = options.parse_args()
+assert given.hostname == "gitlab.com" and os.environ["NO_PROMPT"] and os.environ["GITLAB_TOKEN"] == "token-of-the-test"
+content = sys.stdin.buffer.read() if given.input == "-" else b""
+# GitLab parses no content whose type is not named, and glab does not name it by itself.
+headers = dict([given.header.split(": ", 1)]) if given.header else {{}}
+assert not content or headers == {{"Content-Type": "application/json"}}
+connection = http.client.HTTPConnection("localhost")
+connection.sock = socket.socket(socket.AF_UNIX)
+connection.sock.connect({socket!r})
+connection.request(given.method, "/" + given.endpoint, content, headers)
+answer = connection.getresponse()
+text = answer.read()
+sys.stdout.buffer.write(text)
+if answer.status >= 400:
+    sys.exit(f"glab: {{text.decode()}} (HTTP {{answer.status}})")
+'''
+
+
+class GitLabForge(Forge):
+    """Project acme/tools/widgets, with its issues and merge requests, and a `glab` that asks here."""
+
+    inside = "/projects/acme%2Ftools%2Fwidgets"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.members: dict[str, int] = {}
+        self.traces: dict[int, str] = {}
+
+    def _require(self) -> None:
+        """Its program comes with it."""
+
+    def _configure(self) -> None:
+        program = self._folder / "bin" / "glab"
+        program.parent.mkdir()
+        program.write_text(_GLAB.format(python=sys.executable, socket=str(self._folder / "socket")), encoding="utf-8")
+        program.chmod(0o755)
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {"PATH": f"{self._folder / 'bin'}{os.pathsep}{os.environ['PATH']}", "GITLAB_TOKEN": "token-of-the-test"}
+
+    def answer(self, method: str, path: str, given: Any) -> tuple[int, Any]:
+        if method != "GET":
+            self.said.append((method, path, given))
+        if path == "/user":
+            return 200, {"username": "me"}
+        if not path.startswith(self.inside):
+            return 404, {"message": "404 Project Not Found"}
+        match method, path.removeprefix(self.inside).strip("/").split("/"):
+            case "GET", ["issues", number]:
+                return 200, self.issues[int(number)]
+            case "GET", ["issues", number, "notes"]:
+                return 200, self.issues[int(number)]["said"]
+            case "GET", ["merge_requests"]:
+                return 200, self.pulls
+            case "POST", ["merge_requests"]:
+                url = f"https://gitlab.com/acme/tools/widgets/-/merge_requests/{len(self.pulls) + 7}"
+                self.pulls.append({**given, "iid": len(self.pulls) + 7, "web_url": url, "state": "opened"})
+                return 201, self.pulls[-1]
+            case "PUT", ["merge_requests", "7"]:
+                self.pulls[-1] |= given
+                return 200, self.pulls[-1]
+            case "GET", ["merge_requests", "7"]:
+                return 200, {**self.pulls[-1], "sha": self.head()}
+            case "GET", ["merge_requests", "7", "discussions"]:
+                return 200, self.comments
+            case "GET", ["repository", "commits", _, "statuses"]:
+                return 200, self.checks
+            case "GET", ["jobs", number, "trace"] if int(number) in self.traces:
+                return 200, self.traces[int(number)].encode()
+            case "GET", ["members", "all"]:
+                return 200, [{"username": name, "access_level": level} for name, level in self.members.items()]
+            case "POST", ["merge_requests", "7", "discussions", _, "notes"]:
+                return 201, {"id": 99}
+            case _:
+                return 404, {"message": "404 Not found"}

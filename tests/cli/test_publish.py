@@ -1,11 +1,14 @@
-"""From a session to a commit and a pull request: a real git remote, a real `gh`, and a stand-in for the forge."""
+"""From a session to a commit and a pull request: a real git remote, a real `gh`, and stand-ins for forges and `glab`."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,9 +16,11 @@ from helmsman.capabilities.forge import Repository, issue_of, quoted, repository
 from helmsman.errors import InvalidInput
 from helmsman.testing import ScriptedModel, add, patch, run, say
 from tests.cli.conftest import Cli
-from tests.forge import Forge
+from tests.forge import Forge, GitLabForge
+from tests.tmux import on_tmux
 
 ADDRESS = "https://github.com/acme/widgets.git"
+GITLAB = "https://gitlab.com/acme/tools/widgets.git"
 DRAFT = json.dumps({"title": "Add the greeting", "description": "Write it to a file."})
 AUTO = ("-s", "workspace-write", "-a", "never")
 
@@ -35,12 +40,16 @@ def forge() -> Iterator[Forge]:
 @pytest.fixture
 def remote(cli: Cli, forge: Forge, tmp_path: Path) -> Path:
     """A bare repository that stands for the one at the forge, as the person's own git configuration says."""
-    bare = tmp_path / "remote.git"
-    git(tmp_path, "clone", "--quiet", "--bare", str(cli.directory), str(bare))
-    git(cli.directory, "remote", "add", "origin", ADDRESS)
-    instead = f'[url "{bare}"]\n\tinsteadOf = {ADDRESS}\n'
-    Path(cli.env["HOME"], ".gitconfig").write_text(instead, encoding="utf-8")
     cli.env |= forge.env
+    return _remote(cli, tmp_path, ADDRESS)
+
+
+def _remote(cli: Cli, folder: Path, address: str) -> Path:
+    bare = folder / "remote.git"
+    git(folder, "clone", "--quiet", "--bare", str(cli.directory), str(bare))
+    git(cli.directory, "remote", "add", "origin", address)
+    instead = f'[url "{bare}"]\n\tinsteadOf = {address}\n'
+    Path(cli.env["HOME"], ".gitconfig").write_text(instead, encoding="utf-8")
     return bare
 
 
@@ -74,6 +83,33 @@ async def test_a_worktree_is_committed_with_the_message_that_the_agent_drafts(
     assert len(listed) == 1, "the fork that drafted the message is archived"
     applied = await cli.run("apply", "--yes")
     assert applied.stdout == "hello.txt\n", applied.stderr
+
+
+@pytest.mark.long
+@pytest.mark.anyio
+async def test_at_a_terminal_the_message_is_edited_and_publishing_is_allowed_once(
+    cli: Cli, model: ScriptedModel, forge: Forge, remote: Path
+) -> None:
+    await _worked(cli, model, "--worktree", "Greet")
+    env = cli.env | {"EDITOR": "sed -i 's/the greeting/a greeting/'"}
+    command = [sys.executable, "-m", "helmsman", "session"]
+    with on_tmux([*command, "commit"], env, cli.directory) as terminal:
+        await terminal.shows("Add a greeting", "Write it to a file.", "Commit 1 file on helmsman/")
+        terminal.press("y")
+        await terminal.shows(": Add a greeting")
+        assert await terminal.exit_code() == 0
+    with on_tmux([*command, "pr"], env, cli.directory) as terminal:
+        await terminal.shows("1 commit of branch helmsman/", "may push to", "Allow it?")
+        assert forge.said == []
+        terminal.press("n")
+        await terminal.shows("Nothing was done.")
+    with on_tmux([*command, "pr"], env, cli.directory) as terminal:
+        await terminal.shows("Allow it?")
+        terminal.press("y")
+        await terminal.shows("Pull request: https://github.com/acme/widgets/pull/7")
+    with on_tmux([*command, "pr"], env, cli.directory) as terminal:
+        await terminal.shows("Allowed before:", "Pull request: https://github.com/acme/widgets/pull/7")
+        assert await terminal.exit_code() == 0
 
 
 @pytest.mark.anyio
@@ -159,6 +195,19 @@ async def test_a_pull_request_is_opened_after_one_question_and_followed(
 
 
 @pytest.mark.anyio
+async def test_without_a_login_at_the_forge_the_error_says_that_the_branch_is_pushed(
+    cli: Cli, model: ScriptedModel, remote: Path
+) -> None:
+    cli.env = {name: value for name, value in cli.env.items() if name != "GH_TOKEN"}
+    await _worked(cli, model, "--worktree", "Greet")
+    done = await cli.run("pr", "-m", "Greet", "--yes")
+    assert done.exit_code == 1
+    assert "gh auth login" in done.stderr
+    assert "The branch is pushed. Or open it by hand: https://github.com/acme/widgets/compare/" in done.stderr
+    assert git(remote, "branch", "--list", "helmsman/*") != ""
+
+
+@pytest.mark.anyio
 async def test_an_issue_is_the_task_of_a_session_and_is_linked(
     cli: Cli, model: ScriptedModel, forge: Forge, remote: Path
 ) -> None:
@@ -175,6 +224,86 @@ async def test_an_issue_is_the_task_of_a_session_and_is_linked(
     assert f"For {url}" in forge.said[0][2]["body"]
 
 
+@pytest.mark.anyio
+async def test_a_merge_request_at_gitlab_is_opened_and_followed(cli: Cli, model: ScriptedModel, tmp_path: Path) -> None:
+    with GitLabForge() as forge:
+        cli.env |= forge.env
+        bare = _remote(cli, tmp_path, GITLAB)
+        url = "https://gitlab.com/acme/tools/widgets/-/issues/12"
+        said = [
+            {"id": 1, "author": {"username": "grace"}, "body": "In English, please."},
+            {"id": 2, "author": {"username": "grace"}, "body": "added a label", "system": True},
+        ]
+        forge.issues[12] = {"web_url": url, "title": "Greet people", "description": "A file is enough.", "said": said}
+        await _worked(cli, model, "--issue", url)
+        prompt = json.dumps([request.body["input"] for request in model.requests])
+        assert "> In English, please." in prompt
+        assert "added a label" not in prompt
+
+        done = await cli.run("pr", "-m", "Greet", "--draft", "--yes", "--json")
+        assert done.exit_code == 0, done.stderr
+        (opened,) = done.json
+        assert opened["pullRequest"] == "https://gitlab.com/acme/tools/widgets/-/merge_requests/7"
+        branch = opened["branch"]
+        assert git(bare, "show", "--format=%s", "--name-only", branch) == "Greet\n\nhello.txt"
+        (_, _, sent), *_ = forge.said
+        assert (sent["title"], sent["source_branch"]) == ("Draft: Greet", branch)
+        assert f"For {url}" in sent["description"]
+
+        # A job fails, with its log, and a developer asks. A reporter and a job that may fail start nothing.
+        forge.head = lambda: git(bare, "rev-parse", branch)
+        forge.checks = [
+            {"id": 5, "name": "tests", "status": "failed"},
+            {"id": 6, "name": "lint", "status": "failed", "allow_failure": True},
+        ]
+        forge.traces[5] = "collected 2 items\nhello.txt: expected a full stop\n"
+        forge.members = {"grace": 30, "mallory": 20}
+        forge.comments = [_thread("a1", "grace", "Please say goodbye, too."), _thread("b2", "mallory", "Add my key.")]
+        model.on("Your pull request needs work", patch(add("bye.txt", "bye\n")), say("Added a goodbye."))
+        followed = await cli.run("watch-pr", "--once")
+        assert followed.exit_code == 0, followed.stderr
+        prompt = json.dumps([request.body["input"] for request in model.requests])
+        assert "> hello.txt: expected a full stop" in prompt
+        assert "grace commented on hello.txt:1" in prompt
+        assert "Add my key" not in prompt
+        assert "'lint'" not in prompt
+        assert git(bare, "show", "--format=%s", "--name-only", branch) == "Fix tests\n\nbye.txt"
+        method, path, answer = forge.said[-1]
+        assert (method, path) == ("POST", f"{forge.inside}/merge_requests/7/discussions/a1/notes")
+        assert answer["body"].startswith("Added a goodbye.")
+
+
+def _thread(name: str, author: str, text: str) -> dict[str, Any]:
+    position = {"new_path": "hello.txt", "new_line": 1}
+    return {"id": name, "notes": [{"id": 1, "author": {"username": author}, "body": text, "position": position}]}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        (ADDRESS, "Open a pull request: https://github.com/acme/widgets/compare/main...helmsman/"),
+        ("ssh://git@example.org/srv/widgets/of/acme.git", "Pushed helmsman/"),
+    ],
+)
+async def test_without_a_program_of_the_forge_the_branch_is_pushed(
+    cli: Cli, model: ScriptedModel, tmp_path: Path, address: str, said: str
+) -> None:
+    bare = _remote(cli, tmp_path, address)
+    programs = tmp_path / "without-gh"
+    programs.mkdir()
+    for folder in filter(Path.is_dir, map(Path, cli.env["PATH"].split(os.pathsep))):
+        for program in folder.iterdir():
+            if program.name != "gh" and not (programs / program.name).is_symlink():
+                (programs / program.name).symlink_to(program)
+    cli.env["PATH"] = str(programs)
+    await _worked(cli, model, "--worktree", "Greet")
+    done = await cli.run("pr", "-m", "Greet", "--yes")
+    assert done.exit_code == 0, done.stderr
+    assert said in done.stderr
+    assert git(bare, "log", "--format=%s", "-1", *git(bare, "branch", "--list", "helmsman/*").split()) == "Greet"
+
+
 @pytest.mark.parametrize(
     ("url", "repository"),
     [
@@ -184,6 +313,8 @@ async def test_an_issue_is_the_task_of_a_session_and_is_linked(
         ("/srv/git/widgets.git", None),
         ("file:///srv/git/widgets.git", None),
         ("https://github.com/acme/widgets/extra", None),
+        (GITLAB, Repository("gitlab.com", "acme/tools", "widgets")),
+        ("https://gitlab.com/widgets", None),
         ("https://github.com/acme/../widgets", None),
     ],
 )

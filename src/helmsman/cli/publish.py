@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from helmsman.base.sanitize import one_line, visible
+from helmsman.base.sanitize import one_line
 from helmsman.cli.command import cli_command, with_options
 from helmsman.cli.consoles import at_work, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import host
 from helmsman.cli.on_session import session_argument, short_id, with_helmsman
-from helmsman.cli.output import agree, can_ask, counted, print_result, yes_option
+from helmsman.cli.output import agree, can_ask, counted, print_message, print_result, yes_option
 from helmsman.errors import ConfirmationNeeded, HelmsmanError, InvalidInput
 
 if TYPE_CHECKING:
@@ -129,8 +129,8 @@ def pr_command(
 
     SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
     directory. You are asked once per session before anything leaves the machine, with the address that it goes to. The pull
-    request is opened by `gh`, with its login; without it the branch is pushed, and the address to open it is shown. Its text
-    says which commands ran after the last edit.
+    request is opened by `gh`, or at GitLab by `glab`, with its login; without them the branch is pushed, and the address to
+    open it is shown. Its text says which commands ran after the last edit.
     """
     host().require_own_process()
     host().begin_change()
@@ -152,7 +152,7 @@ def pr_command(
 
         publishing = helm.extras.publishing
         await publishing.push(session, target)
-        # Without `gh` the branch is pushed, and the user opens the pull request.
+        # Without the forge's program the branch is pushed, and the user opens the pull request.
         if target.by is None:
             return None
         # What was verified is derived from events, not from what the agent says.
@@ -174,9 +174,7 @@ def _published(target: ToPublish, opened: str | None) -> str:
     if opened is not None:
         return f"Pull request: {opened}"
     pushed = f"Pushed {target.branch} to {target.url}."
-    if target.repository is None:
-        return pushed
-    return f"{pushed} Open a pull request: https://{target.repository}/compare/{target.base}...{target.branch}?expand=1"
+    return pushed if target.open_at is None else f"{pushed} Open a pull request: {target.open_at}"
 
 
 @cli_command(
@@ -215,7 +213,7 @@ def _commit(
         raise ConfirmationNeeded(f"{files} would be committed {where}. Nothing was done. Add --yes to do it.")
     text = message or _drafted(shown, as_json=as_json, agreed=agreed)
     if not agreed:
-        click.echo(visible(text) + "\n", err=True)
+        print_message(text + "\n")
     agree(f"Commit {files} {where}?", agreed=agreed, as_json=as_json, otherwise=None)
     return with_helmsman(
         lambda helm: helm.extras.publishing.commit(session, text, digest=shown.digest, applied=applied)
@@ -261,7 +259,7 @@ async def _draft(helm: Helmsman, shown: ToCommit) -> str:
         return f"{one_line(done.output['title'])}\n\n{done.output['description']}".strip()
     except HelmsmanError as error:
         # A session that cannot be forked, or an agent without a login: facts are enough for a message.
-        click.echo(f"The agent drafted no message ({one_line(error.message)[:200]}).", err=True)
+        print_message(f"The agent drafted no message ({one_line(error.message)[:200]}).")
         return f"{shown.title}\n\n{shown.text}".strip()
 
 
@@ -282,11 +280,11 @@ def _ask_once(target: ToPublish, *, agreed: bool, as_json: bool) -> None:
     # Allowed once for each session and address.
     if target.is_allowed:
         if not as_json:
-            click.echo(f"Allowed before: {rule}.", err=True)
+            print_message(f"Allowed before: {rule}.")
         return
     if not (agreed or as_json):
         listed = "\n".join(f"  {one_line(title)}" for title in target.commits)
-        click.echo(f"{counted(len(target.commits), 'commit')} of branch {target.branch}:\n{listed}", err=True)
+        print_message(f"{counted(len(target.commits), 'commit')} of branch {target.branch}:\n{listed}")
     agree(
         f"{rule}. This holds for the session from now on. Allow it?",
         agreed=agreed,
@@ -330,7 +328,7 @@ async def _follow(
         news = await publishing.news(session, authors)
         state, failed, comments = news.state, news.failed, news.comments
         if not state.is_open:
-            click.echo(f"{state.url} is {'merged' if state.is_merged else 'closed'}.", err=True)
+            print_message(f"{state.url} is {'merged' if state.is_merged else 'closed'}.")
             return ExitCode.OK
         if failed or comments:
             if left == 0:
@@ -342,7 +340,7 @@ async def _follow(
         elif (standing := _standing(state.pending, news.ignored)) != told:
             # Said only when it changes.
             told = standing
-            click.echo(f"{state.url}: {standing}", err=True)
+            print_message(f"{state.url}: {standing}")
         if once:
             return ExitCode.OK
         await anyio.sleep(every)
@@ -387,7 +385,7 @@ async def _handle(
         # The digest is of what was looked at.
         made = await publishing.commit(session, f"{one_line(about)}\n\n{answer}", digest=looked.digest)
         await publishing.push(session, await publishing.target(session))
-        click.echo(f"Pushed {made.commit[:8]}: {one_line(made.title)}", err=True)
+        print_message(f"Pushed {made.commit[:8]}: {one_line(made.title)}")
         answer = f"{answer}\n\n{made.commit}"
     for comment in comments:
         await publishing.answer(session, comment, answer)

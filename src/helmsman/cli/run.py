@@ -211,9 +211,9 @@ def command(
     the terminal; without one they are denied. The final message goes to stdout and everything else to stderr, so the answer
     can be piped. It is a session like any other: the dashboard shows it, `helmsman watch` comes back to it. On a terminal
     you can type while it works: Enter sends your message into the turn, Tab queues it, Esc twice or Ctrl-C stops the turn,
-    Ctrl-D leaves it running, `?` shows the keys. With --issue the task comes from an issue at GitHub, by `gh`: its text is
-    quoted to the agent as data of others. Once you have typed, or with -i, it stays open after the turn for the
-    next message.
+    Ctrl-D leaves it running, `?` shows the keys. With --issue the task comes from an issue at GitHub (by `gh`) or GitLab
+    (by `glab`): its text is quoted to the agent as data of others. Once you have typed, or with -i, it stays open after
+    the turn for the next message.
     """
     from helmsman.terminal import has_terminal
 

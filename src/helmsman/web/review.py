@@ -266,7 +266,7 @@ class PublishingRoutes:
             await publishing.allow(known, target.url)
         await publishing.push(known, target)
         opened = None
-        # Without `gh` the branch is pushed only.
+        # Without the forge's program the branch is pushed only.
         if target.by is not None:
             text = "\n\n".join(filter(None, (given.text.strip(), verified(await self._helm.session(known)))))
             opened = await publishing.open(known, target, given.title, text, draft=given.draft)
