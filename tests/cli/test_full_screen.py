@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from helmsman.testing import Gate, ScriptedModel, fail, say
+from helmsman.testing import Gate, ScriptedModel, fail, say, spawn_agent, wait_agents
 from tests.cli.conftest import Cli, LeaveBehind
 from tests.tmux import Tmux
 
@@ -59,6 +59,30 @@ async def test_sessions_are_seen_answered_searched_started_and_joined(
         await terminal.shows("↑↓ choose")
         terminal.press("x")
         await terminal.shows("No turn is running in it.")
+        terminal.press("q")
+        assert await terminal.exit_code() == 0
+
+
+@pytest.mark.long
+async def test_sub_agents_are_a_tree_below_their_session_with_their_own_transcripts(
+    cli: Cli, model: ScriptedModel
+) -> None:
+    model.on("Delegate", [spawn_agent("Count the files")], [wait_agents()], [say("Delegated.")])
+    model.on("Count the files", say("There are three."))
+    done = await cli.run("run", "--json", "Delegate")
+    assert done.exit_code == 0, done.stderr
+    shown = (await cli.run("status")).stdout
+    (line,) = (line for line in shown.splitlines() if "↳" in line)
+    assert line.startswith("  ↳ Count the files  done  ")
+    assert " tokens" in line
+    of_agent = line.rpartition("  ")[2]
+    assert "There are three." in (await cli.run("status", of_agent)).stdout
+    with Tmux(columns=120, lines=30) as terminal:
+        command = [sys.executable, "-m", "helmsman"]
+        terminal.start(command, env=cli.env | {"TERM": "tmux-256color"}, directory=cli.directory)
+        await terminal.shows("Delegated.", "↳ Count the files")
+        terminal.press("Down")
+        await terminal.shows("There are three.", " tokens", "↳ Count the files")
         terminal.press("q")
         assert await terminal.exit_code() == 0
 

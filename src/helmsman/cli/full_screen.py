@@ -26,15 +26,17 @@ from rich.text import Text
 
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.sanitize import one_line
-from helmsman.cli.consoles import result_console
+from helmsman.cli.consoles import result_console, settings_of_command
 from helmsman.cli.host import host
 from helmsman.cli.on_session import short_id
-from helmsman.cli.output import WAITING_FOR_YOU, page_diff, session_word
+from helmsman.cli.output import WAITING_FOR_YOU, page_diff, session_word, spent_by
 from helmsman.cli.session_commands import recent_lines
 from helmsman.errors import HelmsmanError, SessionNotFound
 from helmsman.model.answered_by import PERSON_AT_TERMINAL
 from helmsman.model.questions import APPROVE, APPROVE_SESSION, DENY
 from helmsman.shapes.listed_sessions import listed_sessions
+from helmsman.shapes.sub_agents import sub_agents_output
+from helmsman.tasks.prices import Prices
 from helmsman.terminal.dialogue import CHOICES
 from helmsman.terminal.keyboard import MOMENT
 from helmsman.terminal.picker import PickerLine, fuzzy
@@ -57,7 +59,11 @@ _HINT_SECONDS: Final = 6.0
 _AGAIN_SECONDS: Final = 3.0
 _LEFT_COLUMNS: Final = (36, 64)
 _STATUS_COLUMNS: Final = len(WAITING_FOR_YOU)
-_MARKS: Final = {"awaiting_approval": ("?", "bold ansiyellow"), "active": ("▸", "ansigreen"), "error": ("✗", "ansired")}
+_MARKS: Final = {
+    "awaiting_approval": ("?", "bold ansiyellow"),
+    **dict.fromkeys(("active", "starting", "running"), ("▸", "ansigreen")),
+    **dict.fromkeys(("error", "failed"), ("✗", "ansired")),
+}
 _ORDER: Final = ("awaiting_approval", "active")
 _KEYS: Final = "↑↓ choose  Enter join  / search  c changes  {new}x stop  q quit"
 _NEW: Final = "n new  "
@@ -71,6 +77,7 @@ class _View:
     sessions: list[dict[str, Any]] = field(default_factory=list)
     chosen: str | None = None
     session: Session | None = None
+    parent: Session | None = None  # the session whose sub-agents are listed below it
     asked: str | None = None  # the question on the screen
     asked_since: float = 0.0
     is_whole: bool = True  # whether all of the question is on the screen
@@ -88,6 +95,7 @@ class FullScreen:
         self._helm = helm
         self._directory = directory
         self._view = _View()
+        self._prices = Prices.load(settings_of_command().files)
         self._typed = Buffer(multiline=False, accept_handler=self._accept, on_text_changed=lambda _: self._search())
         self._tasks: Any = None
         typing = Condition(lambda: bool(self._view.mode))
@@ -165,13 +173,33 @@ class FullScreen:
             # The user may have moved on while it was opened.
             if view.chosen == session_id:
                 view.session = session
+                # One of the sub-agents keeps the others on the screen.
+                if all(one["sessionId"] != session_id for one in self._sub_agents):
+                    view.parent = session
+
+    @property
+    def _sub_agents(self) -> list[dict[str, Any]]:
+        """Sub-agents of the chosen session, as a tree. Each is a session of its own."""
+        if self._view.parent is None:
+            return []
+        return [
+            {
+                "sessionId": one["id"],
+                "name": f"{'  ' * one['depth']}↳ {one_line(one.get('name') or short_id(one['id']))}",
+                "status": one["status"],
+                "about": spent_by(one),
+            }
+            for one in sub_agents_output(self._view.parent, self._prices) or ()
+        ]
 
     @property
     def _shown(self) -> list[dict[str, Any]]:
-        """Sessions that match the search."""
+        """Sessions that match the search, and below the chosen one its sub-agents."""
+        sessions, parent = self._view.sessions, self._view.parent
         if self._view.mode != "search" or not self._typed.text:
-            return self._view.sessions
-        lines = [PickerLine(one, short_id(one["sessionId"]), _title(one)) for one in self._view.sessions]
+            at = next((at for at, one in enumerate(sessions) if parent and one["sessionId"] == parent.id), None)
+            return sessions if at is None else [*sessions[: at + 1], *self._sub_agents, *sessions[at + 1 :]]
+        lines = [PickerLine(one, short_id(one["sessionId"]), _title(one)) for one in sessions]
         return [line.value for line in fuzzy(lines, self._typed.text)]
 
     def _left_columns(self) -> int:
@@ -191,7 +219,8 @@ class FullScreen:
             mark, style = _MARKS.get(status, ("·", "fg:ansibrightblack"))
             is_chosen = one["sessionId"] == self._view.chosen
             rows.append((style, f"{mark} "))
-            title = Text(_title(one))
+            # The indentation of sub-agents is part of their name.
+            title = Text(one["name"] if "about" in one else _title(one))
             # In cells, because titles may be wide characters.
             title.truncate(room, overflow="ellipsis", pad=True)
             rows.append(("reverse" if is_chosen else "", title.plain))
@@ -216,8 +245,8 @@ class FullScreen:
             return ANSI("")
         about = Text(one_line(session.state.name or session.state.about or ""), "bold")
         about.truncate(width, overflow="ellipsis")
-        place = next((one for one in view.sessions if one["sessionId"] == session.id), {})
-        where = one_line(place.get("repository") or session.directory or "")
+        place = next((one for one in self._shown if one["sessionId"] == session.id), {})
+        where = one_line(place.get("about") or place.get("repository") or session.directory or "")
         lines = [about, Text(f"{session.id}  {session_word(session.status)}", "dim"), Text(where, "dim"), Text()]
         question = next(iter(session.questions), None)
         asked = [] if question is None else self._asked(console, session, question, height - 4)

@@ -283,6 +283,12 @@ def page_diff(patch: bytes, console: Console) -> None:
         host().page_as_git(shown)
 
 
+def spent_by(agent: Mapping[str, Any]) -> str:
+    """Return the tokens and the cost of a sub-agent (`helmsman.shapes.sub_agents.sub_agents_output`)."""
+    tokens = f"{agent['tokens']:,} tokens" if "tokens" in agent else None
+    return ", ".join(filter(None, (tokens, dollars(agent["costUsd"]) if "costUsd" in agent else None)))
+
+
 def dollars(cost: float) -> str:
     """Format a cost. A small one would be shown as $0.00 with two digits."""
     return f"${cost:.2f}" if cost >= 0.01 else f"${cost:.4f}"

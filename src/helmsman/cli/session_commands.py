@@ -29,17 +29,18 @@ from helmsman.cli.on_session import (
     session_and,
     session_argument,
     short_id,
+    there,
     with_helmsman,
 )
 from helmsman.cli.output import (
     WAITING_FOR_YOU,
     agree,
     counted,
-    dollars,
     print_details,
     print_json,
     print_message,
     print_result,
+    spent_by,
     standing,
     yes_option,
 )
@@ -370,7 +371,7 @@ def attach_command(session: str, as_json: bool) -> int | None:
         return None
     code = _run_terminal(found)
     name = short_id(session_id)
-    click.echo(f"Left. Session {name} is still there: helmsman watch {name}, helmsman session attach {name}", err=True)
+    print_message(f"Left. Session {name} is still there: helmsman watch {name}, helmsman session attach {name}")
     return code
 
 
@@ -822,9 +823,9 @@ def _print_status(session: Session, status: StatusOutput, lines: int) -> None:
     }
     print_details({label: one_line(text or "") for label, text in details.items()})
     for agent in sub_agents_output(session, Prices.load(settings_of_command().files)) or ():
-        spent = f"  {agent['tokens']:,} tokens" if "tokens" in agent else ""
-        cost = f", {dollars(agent['costUsd'])}" if "costUsd" in agent else ""
-        echo(one_line(f"  ↳ {short_id(agent['id'])}  {agent.get('name', '')}  {agent['status']}{spent}{cost}"))
+        # In full: lists leave sub-agents out, so a part of the id would find nothing.
+        parts = (agent.get("name"), agent["status"], spent_by(agent), there(agent["id"]))
+        echo("  " * (agent["depth"] + 1) + "↳ " + "  ".join(one_line(part) for part in parts if part))
     console = result_console()
     if not is_terminal(console):
         if status.recent_output:

@@ -24,6 +24,7 @@ from helmsman.model.answered_by import DEADLINE, in_words
 from helmsman.model.events import (
     AgentMessage,
     AnswerGiven,
+    CollabToolCall,
     CommandExecution,
     Decision,
     DiffUpdated,
@@ -205,6 +206,10 @@ class StateView(Protocol):
         """What the turn of each sub-agent does or has come to, by its id, where the agent tells."""
 
     @property
+    def calls_by_agents(self) -> Mapping[str, tuple[str, CollabToolCall]]:
+        """Calls of sub-agents about sub-agents of theirs in the current (or last) turn: the caller's id, and the call."""
+
+    @property
     def usage_by_model(self) -> tuple[ModelUsage, ...]:
         """`usage`, for each model."""
 
@@ -365,6 +370,7 @@ class SessionState(msgspec.Struct):
     """Usage that the engine had counted for the session before the current turn, once that is known."""
     usage_by_agent: dict[str, Usage] = {}
     status_by_agent: dict[str, str] = {}
+    calls_by_agents: dict[str, tuple[str, CollabToolCall]] = {}
     note: str | None = None
     diff: str | None = None
     questions: dict[str, Question] = {}
@@ -556,6 +562,8 @@ class SessionState(msgspec.Struct):
                     self._count_sub_agent(event.agent_id, event)
             case _ if event.agent_id is None:
                 self._apply_to_turn(event)
+            case ItemStarted(item=CollabToolCall() as call) | ItemEnded(item=CollabToolCall() as call):
+                self.calls_by_agents[call.id] = event.agent_id, call
             case TurnStarted() | TurnEnded() if event.agent_id is not None:
                 self.status_by_agent[event.agent_id] = event.outcome if isinstance(event, TurnEnded) else "running"
             case _:
@@ -673,6 +681,7 @@ class SessionState(msgspec.Struct):
         self._asides.clear()
         self._given.clear()
         self._items.clear()
+        self.calls_by_agents.clear()
         self._written.clear()
         # Before the sums of the last turn are reset, because it includes them.
         self._used_before = self.usage_by_model

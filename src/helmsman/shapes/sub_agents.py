@@ -27,9 +27,13 @@ _WORDS = {
 
 
 class SubAgent(Value, frozen=True, kw_only=True):
-    """Sub-agent of a turn. `name` is what it was asked to do, `usage` the tokens it has spent."""
+    """Sub-agent of a turn. `name` is what it was asked to do, `usage` the tokens it has spent.
+
+    `depth` is 0 if the session itself started it, and grows by one with each sub-agent in between.
+    """
 
     id: str
+    depth: int = 0
     name: str
     status: str
     usage: Usage | None = None
@@ -40,27 +44,40 @@ def sub_agent_word(status: str) -> str:
 
 
 def sub_agents_of(session: Session) -> Sequence[SubAgent]:
-    """Return the sub-agents of the current (or last) turn, in the order in which they began."""
+    """Return the sub-agents of the current (or last) turn as a tree: each before those that it started."""
     names: dict[str, str] = {}
     statuses: dict[str, str] = {}
-    for item in session.items:
-        if isinstance(item, CollabToolCall):
-            for agent in item.agents:
-                name = (item.prompt or "").strip().partition("\n")[0]
-                # Later calls about the same sub-agent have no prompt, or a message to it.
-                names[agent.id] = names.get(agent.id) or name
-                statuses[agent.id] = agent.status
-    state = session.state
-    return [
-        SubAgent(
-            id=one,
-            name=names[one],
-            # The event of the sub-agent itself is newer than the call that started it.
-            status=sub_agent_word(state.status_by_agent.get(one, status)),
-            usage=state.usage_by_agent.get(one),
+    parents: dict[str, str | None] = {}
+    own = [(None, item) for item in session.items if isinstance(item, CollabToolCall)]
+    for caller, call in (*own, *session.state.calls_by_agents.values()):
+        for agent in call.agents:
+            # Later calls about the same sub-agent have no prompt, or a message to it.
+            names[agent.id] = names.get(agent.id) or (call.prompt or "").strip().partition("\n")[0]
+            statuses[agent.id] = agent.status
+            parents.setdefault(agent.id, caller)
+    state, shown = session.state, list[SubAgent]()
+
+    def add(one: str, depth: int) -> None:
+        # Popped, because sub-agents that call each other would have no end.
+        status = statuses.pop(one)
+        shown.append(
+            SubAgent(
+                id=one,
+                depth=depth,
+                name=names[one],
+                # The event of the sub-agent itself is newer than the call that started it.
+                status=sub_agent_word(state.status_by_agent.get(one, status)),
+                usage=state.usage_by_agent.get(one),
+            )
         )
-        for one, status in statuses.items()
-    ]
+        for other in [other for other in statuses if parents[other] == one]:
+            if other in statuses:
+                add(other, depth + 1)
+
+    for one in [*(one for one in names if parents[one] not in names), *names]:
+        if one in statuses:
+            add(one, 0)
+    return shown
 
 
 def sub_agents_output(session: Session, prices: Prices) -> list[dict[str, Any]] | None:
@@ -69,6 +86,7 @@ def sub_agents_output(session: Session, prices: Prices) -> list[dict[str, Any]] 
         present(
             {
                 "id": one.id,
+                "depth": one.depth,
                 "name": one.name or None,
                 "status": one.status,
                 "tokens": None if one.usage is None else one.usage.input_tokens + one.usage.output_tokens,

@@ -71,8 +71,8 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
         unit?, etaSeconds?}, waitingFor?, resumesAt?, resumesInSec?, note?, timedOut? [str] (questions of this turn that the
         deadline denied), cursor, recommendedPollMs, workingDirectory?, model?, worktree? {path, branch}) and
         {name?, prompt?, agentTitle, sandbox?, enforced? (whether something holds it to that), costUsd? (of `usage`; none
-        if unknown), subAgents? [{id, name?, status, tokens?, costUsd?}] (of the last turn), approvalPolicy?,
-        can? [str] (what its engine can do, such as steer),
+        if unknown), subAgents? [{id, depth, name?, status, tokens?, costUsd?}] (of the last turn, as a tree),
+        approvalPolicy?, can? [str] (what its engine can do, such as steer),
         client? (the MCP client whose model may act on it: it opened the session, or was handed it),
         elsewhere? (who runs its turn, where that is another process: it can only be looked at),
         archived?, questions: [Question], queued, taskIds, waitingTaskId? (which waits for a usage limit), createdAt,

@@ -243,7 +243,7 @@ export class SessionView {
     redraw(this.facts, [session, hosts.names], () => facts(session));
     this.progress.show(session);
     this.agents.hidden = !session.subAgents;
-    redraw(this.agents, [session.subAgents], () => (session.subAgents ?? []).map((one) => subAgent(one, hosts.of(this.id))));
+    redraw(this.agents, [session.subAgents], () => subAgents(session.subAgents ?? [], hosts.of(this.id)));
     const error = session.resumesAt ? undefined : session.error;
     const waits = session.resumesInSec === undefined ? undefined : `Usage limit reached. Resumes at ${dateTime(session.resumesAt)} (in ${duration(session.resumesInSec)}).`;
     const away = store.away.find(({ name }) => name === hosts.of(this.id));
@@ -283,6 +283,18 @@ export class SessionView {
     this.#placeQuestions(isNew);
     if (this.#wanted !== null) this.#openQuestion(this.#wanted);
   }
+}
+
+/** Sub-agents as a tree: those that a sub-agent started are a list in its entry. */
+function subAgents(all, host) {
+  const lists = [[]];
+  for (const one of all) {
+    lists.length = one.depth + 1;
+    const entry = subAgent(one, host);
+    lists[one.depth].push(entry);
+    lists.push({ push: (child) => (entry.querySelector("ul") ?? entry.appendChild(h("ul"))).append(child) });
+  }
+  return lists[0];
 }
 
 /** A sub-agent as a link to its own transcript, with its request, state and usage. */
