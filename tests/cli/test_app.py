@@ -56,7 +56,8 @@ async def test_an_unknown_command_exits_with_2(bare_cli: Cli) -> None:
     done = await bare_cli.run("fly")
     assert done.exit_code == 2
     assert "No such command 'fly'" in done.stderr
-    guessed = {"staus": "status", "tasks lst": "list", "run --sandbx": "--sandbox", "run --yolo": "--full-auto"}
+    commands = {"staus": "status", "comit": "commit", "resum": "resume", "tasks lst": "list"}
+    guessed = commands | {"run --sandbx": "--sandbox", "run --yolo": "--full-auto"}
     for arguments, meant in guessed.items():
         misspelt = await bare_cli.run(*arguments.split())
         assert misspelt.exit_code == 2

@@ -86,7 +86,8 @@ async def test_an_empty_list_says_what_to_do(bare_cli: Cli) -> None:
     done = await bare_cli.run("list")
     assert (done.exit_code, done.stdout) == (0, "")
     assert "helmsman demo" in done.stderr
-    assert "--status or --since to see all" in (await bare_cli.run("list", "--query", "x")).stderr
+    assert "Leave out --query to see more." in (await bare_cli.run("list", "--query", "x")).stderr
+    assert "No session is running." in (await bare_cli.run("ps")).stderr
     assert (await bare_cli.run("list", "--json")).json == [{"sessions": []}]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import anyio
@@ -11,6 +12,7 @@ from helmsman.cli.command_names import expanded
 from helmsman.cli.on_session import matching
 from helmsman.testing import Gate, ScriptedModel, say
 from tests.cli.conftest import Cli, LeaveBehind
+from tests.tmux import on_tmux
 
 IDS = {
     "01a1ec1a-0000-7000-8000-00003b2d5c8e": "Fix the parser",
@@ -124,18 +126,18 @@ async def test_the_only_running_session_is_meant_and_several_are_listed_or_picke
     assert f"  {first[-8:]}  Fix the parser\n" in listed.stderr
     assert f"  {second[-8:]}  Profile the importer\n" in listed.stderr
 
-    async with cli.on_terminal("status") as program:
-        await program.shows("Which session?")
-        await program.shows("Say hello")
-        program.press("importer")
-        await program.shows("1 of 3.")
-        program.press("\r")
-        await program.shows(f"session    {second}")
-        assert await program.exit_code() == 0
-    async with cli.on_terminal("interrupt") as program:
-        await program.shows("Which session?")
-        program.press("\x1b")
-        assert await program.exit_code() == 130
+    command = [sys.executable, "-m", "helmsman"]
+    with on_tmux([*command, "status"], cli.env, cli.directory) as terminal:
+        await terminal.shows("Which session?", "Say hello")
+        terminal.type("importer")
+        await terminal.shows("1 of 3.")
+        terminal.press("Enter")
+        await terminal.shows(f"session    {second}")
+        assert await terminal.exit_code() == 0
+    with on_tmux([*command, "interrupt"], cli.env, cli.directory) as terminal:
+        await terminal.shows("Which session?")
+        terminal.press("Escape")
+        assert await terminal.exit_code() == 130
     for gate in gates:
         gate.release()
     with anyio.fail_after(30):

@@ -15,7 +15,7 @@ import click
 
 from helmsman._version import __version__
 from helmsman.cli.command import Commands, cli_noun
-from helmsman.cli.command_names import ON_OTHER_HOSTS, SESSION_VERBS, command_name
+from helmsman.cli.command_names import ON_OTHER_HOSTS, SESSION_VERBS, WORDS, command_name
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import OtherMachine, hosted
 
@@ -99,6 +99,8 @@ _NAME: Final = "helmsman.cli.name"  # key of the command's name in the context, 
 
 
 class _TopLevel(Commands):
+    known_words = WORDS
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
 

@@ -16,7 +16,7 @@ from helmsman.cli.exit_codes import ExitCode, exit_code_of, in_words_of_shell
 from helmsman.errors import HelmsmanError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     Body = Callable[..., int | None]
     Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -66,6 +66,8 @@ class Commands(click.Group):
         modules: The commands that other modules declare: `module:attribute` below `helmsman.cli`, by name.
     """
 
+    known_words: Iterable[str] = ()  # words that are replaced by commands (`command_names`), for suggestions
+
     def __init__(self, *args: Any, modules: Mapping[str, str] | None = None, **more: Any) -> None:
         super().__init__(*args, **more)
         self._modules = modules or {}
@@ -90,7 +92,7 @@ class Commands(click.Group):
 
             # A beginning counts before likeness: `stat` means `status`, not `start`.
             short = [one for one in known if len(name) >= _BEGINNING and one.startswith(name)]
-            meant = nearest(name, short, likeness=0) if short else nearest(name, known)
+            meant = nearest(name, short, likeness=0) if short else nearest(name, [*known, *self.known_words])
             ctx.fail(f"No such command '{name}'." + (f" Did you mean '{meant}'?" if meant else ""))
         return super().resolve_command(ctx, args)
 

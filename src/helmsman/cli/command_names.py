@@ -90,6 +90,7 @@ ALIASES = {
 """The beginning of the command for a word. Nothing is approved without being shown: `approve` shows what is asked."""
 _HELP = "help"
 _CONTINUES = frozenset(("resume", "continue"))
+WORDS = (*ALIASES, *_CONTINUES, _HELP)
 
 
 def expanded(arguments: Sequence[str]) -> list[str]:

@@ -14,7 +14,7 @@ from helmsman.base.sanitize import visible
 from helmsman.cli.command import cli_command
 from helmsman.cli.consoles import result_console, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
-from helmsman.cli.output import can_ask, confirmed, counted, print_json, yes_option
+from helmsman.cli.output import can_ask, confirmed, counted, print_json, print_message, yes_option
 from helmsman.clients.entries import OldServer, OwnEntry
 from helmsman.clients.locations import CLIENTS, Client, ClientPlatform, Location, Scope, claude_project
 from helmsman.clients.plugin import PluginOf
@@ -298,7 +298,7 @@ def _plugin(
     if as_json:
         print_json({"client": client, "commands": commands, "applied": True, "notes": notes})
     else:
-        click.echo("\n".join(["Done.", *notes]), err=True)
+        print_message("\n".join(["Done.", *notes]))
     return ExitCode.OK
 
 

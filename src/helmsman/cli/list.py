@@ -120,8 +120,11 @@ def command(
         echo(_status_line([one.get("status") for one in sessions]))
         return
     nothing = 'There are no sessions yet. Start one: helmsman run "…", or try `helmsman demo`.'
-    if any(given is not None for given in (agent, directory, query, status, since)):
-        nothing = "No session matches. Leave out --agent, --directory, --query, --status or --since to see all."
+    given = {"--agent": agent, "--directory": directory, "--query": query, "--since": since}
+    if used := [option for option, value in given.items() if value is not None]:
+        nothing = f"No session matches. Leave out {' and '.join(used)} to see more."
+    elif status is not None:
+        nothing = f"No session is {status}. `helmsman list` shows all."
     print_list(
         present({"sessions": sessions, "nextCursor": cursor}),
         list(map(_row, sessions)),

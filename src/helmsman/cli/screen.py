@@ -491,7 +491,7 @@ class InputLine:
         if not self._typing.is_running:
             self.clear()
         elif now - self._escaped_at < _AGAIN_SECONDS:
-            self._escaped_at = 0.0
+            self._escaped_at = self._hint_until = 0.0
             self._typing.interrupt()
         else:
             self._escaped_at = now
