@@ -31,7 +31,7 @@ async def test_a_session_that_failed_says_why_and_exits_with_1(cli: Cli, model: 
     session_id = (await cli.run("run", "--json", "--attempts", "1", "alpha")).json[-1]["sessionId"]
     done = await cli.run("status", session_id)
     assert done.exit_code == 1
-    assert "\nstatus     error\nerror      usage_limit_exceeded: " in done.stdout
+    assert "\nstatus     failed\nerror      usage_limit_exceeded: " in done.stdout
     (said,) = (await cli.run("status", session_id, "--json")).json
     assert said["error"]["message"] in done.stdout
 
@@ -41,7 +41,7 @@ async def test_a_session_of_a_process_that_has_gone_is_looked_at_live(cli: Cli, 
     session_id = await left_behind.working(gate)
     try:
         done = await cli.run("status", session_id)
-        assert (done.exit_code, done.stdout.splitlines()[1]) == (0, "status     active: nothing finished yet")
+        assert (done.exit_code, done.stdout.splitlines()[1]) == (0, "status     running: nothing finished yet")
         (said,) = (await cli.run("status", session_id, "--json")).json
         assert (said["status"], "note" in said) == ("active", False)
     finally:
@@ -64,7 +64,7 @@ async def test_an_open_question_is_shown_with_the_command_that_answers_it(cli: C
 async def test_a_session_bound_to_another_process_says_so(cli: Cli, bound_elsewhere: tuple[str, Gate]) -> None:
     session_id, _ = bound_elsewhere
     done = await cli.run("status", session_id)
-    assert (done.exit_code, done.stdout.splitlines()[1]) == (0, "status     active: nothing finished yet")
+    assert (done.exit_code, done.stdout.splitlines()[1]) == (0, "status     running: nothing finished yet")
     assert "only it can steer, stop and answer it" in done.stdout
 
 

@@ -40,6 +40,7 @@ from helmsman.cli.output import (
     print_json,
     print_message,
     print_result,
+    session_word,
     spent_by,
     standing,
     yes_option,
@@ -799,7 +800,7 @@ def _print_status(session: Session, status: StatusOutput, lines: int) -> None:
     from helmsman.shapes.sub_agents import sub_agents_output
     from helmsman.tasks.prices import Prices  # not needed by programs
 
-    word = WAITING_FOR_YOU if status.status == "awaiting_approval" else status.status
+    word = session_word(status.status)
     progress = status.progress
     if progress is not None and word == WAITING_FOR_YOU and not progress.done:
         progress = None  # "nothing finished yet" does not help with the question

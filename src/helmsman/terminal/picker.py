@@ -25,7 +25,7 @@ _ESCAPE_SECONDS: Final = 0.1
 
 @dataclass(frozen=True)
 class PickerLine(Generic[ValueT]):
-    """Line to pick, with a remark in front of its text."""
+    """Line to pick, with a remark in front of its text. The remark may be padded, so that texts stand below each other."""
 
     value: ValueT
     remark: str
@@ -33,7 +33,7 @@ class PickerLine(Generic[ValueT]):
 
     @property
     def line(self) -> str:
-        return one_line(f"{self.remark}  {self.text}" if self.remark else self.text)
+        return f"{self.remark}  {one_line(self.text)}" if self.remark else one_line(self.text)
 
 
 def fuzzy(choices: Sequence[PickerLine[ValueT]], typed: str) -> list[PickerLine[ValueT]]:
