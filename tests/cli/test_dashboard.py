@@ -17,6 +17,7 @@ from helmsman.cli import dashboard
 from helmsman.cli.dashboard_process import DashboardOptions, listener_of
 from helmsman.httpd.listening import HttpOptions
 from helmsman.errors import InvalidSetting
+from helmsman.httpd.listening import HttpOptions
 from helmsman.testing import CodexHome
 from tests import warm
 from tests.clients.server_process import SECONDS, ServerProcess, Serving

@@ -127,6 +127,16 @@ async def test_a_dashboard_continues_when_the_hub_is_restarted_or_stopped(bare_p
         assert bare_place.hub != before
 
 
+async def test_a_mistake_in_the_options_leaves_the_dashboard_on(bare_place: Place) -> None:
+    dashboard = Dashboard(bare_place.env, bare_place.directory)
+    async with dashboard.turned_on():
+        known = known_dashboard(bare_place.state_dir)
+        async with dashboard.started("--listen", "0.0.0.0") as mistaken:
+            assert await mistaken.ended() == 2
+        assert known is not None
+        assert known.is_running()
+
+
 async def test_a_hub_stays_while_its_dashboard_is_on_and_then_as_long_as_the_settings_say(bare_place: Place) -> None:
     place = replace(bare_place, env={**bare_place.env, "HELMSMAN_HUB_IDLE_MS": "0"})
     dashboard = Dashboard(place.env, place.directory)

@@ -284,6 +284,8 @@ def command(
             known = known_dashboard(settings.state_dir)
             options = _options(known, port, is_given=is_given, tailscale=tailscale, **listening)
             if known is None or not known.is_running() or not _is_same(options, known.options):
+                # Checked first, so that a mistake does not end the one that runs.
+                options.served()
                 stop(settings.state_dir)
                 # Looked up only when it is needed, because it asks Tailscale.
                 if options.tailnet == _ANY_TAILNET:

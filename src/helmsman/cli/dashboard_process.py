@@ -17,7 +17,6 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager, nullcontext, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base.files import file_lock, replace_file
@@ -33,6 +32,7 @@ from helmsman.settings import ensure_state_dir, load_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from helmsman.settings import Settings
 

@@ -6,7 +6,7 @@ import os
 import secrets
 import socket
 from ipaddress import ip_address
-from pathlib import Path  # noqa: TC003 - `unpack` reads the types of the fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
