@@ -52,6 +52,13 @@ async def test_help_names_every_command_with_its_purpose_and_the_exit_codes(bare
 
 
 @pytest.mark.anyio
+async def test_messages_wrap_at_words_and_keep_addresses_whole(bare_cli: Cli) -> None:
+    folder = f"/{'very' * 12}/{'long' * 12}"
+    async with bare_cli.on_terminal("list", columns=60, CODEX_HOME=folder) as program:
+        await program.shows(f"Error: CODEX_HOME is\n'{folder}',\nwhich is not valid.")
+
+
+@pytest.mark.anyio
 async def test_an_unknown_command_exits_with_2(bare_cli: Cli) -> None:
     done = await bare_cli.run("fly")
     assert done.exit_code == 2

@@ -33,6 +33,7 @@ from helmsman.cli.output import (
     print_diff,
     print_json,
     print_list,
+    print_message,
     yes_option,
 )
 from helmsman.errors import ConfirmationNeeded, InvalidInput
@@ -122,7 +123,7 @@ def _agreed_digest(patch: bytes, about: str, *, agreed: bool, as_json: bool) -> 
         if len(files) > _LISTED:
             echo(f"and {len(files) - _LISTED} more", err=True)
         if not confirmed(f"{about} Apply {counted(len(files), 'file')} (+{added} -{removed})?"):
-            echo("Nothing was touched.", err=True)
+            print_message("Nothing was touched.")
             raise click.exceptions.Exit(ExitCode.FAILED)
     # Exactly this diff is applied: the digest fails if the session goes on in between.
     return diff_digest(patch)
@@ -229,7 +230,7 @@ def diff_command(session: str, only_stat: bool, as_json: bool) -> None:
     if as_json:
         print_json(diff_as_dict(changed))
     elif only_stat:
-        echo(f"{changed.about} Digest: {changed.diff.digest}", err=True)
+        print_message(f"{changed.about} Digest: {changed.diff.digest}")
         echo(visible(changed.diff.stat), nl=False)
     else:
         _write(changed.diff.patch, changed.about)
@@ -246,7 +247,7 @@ async def _cloud_diff(helm: Helmsman, reference: str, attempt: int = 1) -> tuple
 
 def _write(patch: bytes, about: str) -> None:
     """Show the diff on a terminal through the pager; otherwise write it unchanged."""
-    echo(f"{about} Digest: {diff_digest(patch)}" if patch else f"{about} There is nothing.", err=True)
+    print_message(f"{about} Digest: {diff_digest(patch)}" if patch else f"{about} There is nothing.")
     console = result_console()
     if is_terminal(console):
         page_diff(patch, console)
@@ -326,13 +327,13 @@ async def _apply_cloud(
 
 def _print(applied: dict[str, Any]) -> None:
     for command_line in applied.get("ended", ()):
-        echo(f"Still running there, and ended first: {one_line(command_line)}", err=True)
+        print_message(f"Still running there, and ended first: {one_line(command_line)}")
     merged = ", merged with what had changed there" if applied["how"] == "three-way" else ""
     files = counted(len(applied["files"]), "file")
     places = ", ".join(map(one_line, (applied["repository"], *applied.get("others", ()))))
-    echo(f"{files} brought into {places}{merged}.", err=True)
+    print_message(f"{files} brought into {places}{merged}.")
     for note in applied.get("notes", ()):
-        echo(visible(note), err=True)
+        print_message(visible(note))
     for file in applied["files"]:
         echo(one_line(file["path"]))
 
@@ -414,9 +415,9 @@ def show_discarded(gone: tuple[Discarded, ...], *, as_json: bool) -> None:
         print_json({"discarded": shown})
         return
     for one in gone:
-        echo(f"Dropped {named(one.worktree.path)}" + (", its branch stays" if one.branch_kept else ""), err=True)
+        print_message(f"Dropped {named(one.worktree.path)}" + (", its branch stays" if one.branch_kept else ""))
         for note in one.notes:
-            echo(visible(note), err=True)
+            print_message(visible(note))
         _show_lost(one.commits, one.files, err=False)
 
 
@@ -485,9 +486,9 @@ def _prune(force: bool, agreed: bool, as_json: bool) -> None:
     show_discarded(gone, as_json=as_json)
     if kept and not as_json:
         stay = f"{counted(len(kept), 'worktree')} with changes {'stays' if len(kept) == 1 else 'stay'}"
-        echo(f"{stay}: `helmsman session worktrees leftovers` lists them, --force drops them.", err=True)
+        print_message(f"{stay}: `helmsman session worktrees leftovers` lists them, --force drops them.")
     elif not gone and not as_json:
-        echo(_NOTHING_LEFT, err=True)
+        print_message(_NOTHING_LEFT)
 
 
 def _agree_to_prune(changed: list[Leftover], *, agreed: bool, as_json: bool) -> None:

@@ -18,7 +18,17 @@ from helmsman.cli.consoles import echo, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import host
 from helmsman.cli.on_session import with_helmsman
-from helmsman.cli.output import Column, agree, limit_option, local, print_json, print_list, print_result, yes_option
+from helmsman.cli.output import (
+    Column,
+    agree,
+    limit_option,
+    local,
+    print_json,
+    print_list,
+    print_message,
+    print_result,
+    yes_option,
+)
 from helmsman.errors import HelmsmanError, HostUnreachable, InvalidInput, InvalidSetting
 from helmsman.hub.hosts import HostFailed, checked_host, hosts_file, known_hosts
 from helmsman.hub.launch import is_newer
@@ -84,9 +94,9 @@ def command(directory: Path, as_json: bool) -> None:
         echo("allow_workspace_patches is on: changes inside the writable roots of a workspace-write session.")
     if problem is not None:
         # A rule that cannot be read may be a denial, so nothing is allowed by rule.
-        echo(f"Nothing is allowed by rule now: {visible(problem)}", err=True)
+        print_message(f"Nothing is allowed by rule now: {visible(problem)}")
     elif not listed and not switch:
-        echo("There are no rules. You are asked every question.", err=True)
+        print_message("There are no rules. You are asked every question.")
 
 
 @cli_command(
@@ -504,7 +514,7 @@ def _add_channel(
     reader = _READERS[way]
     if not as_json:
         echo("\n".join(f"{key} = {value}" for key, value in entry.items()), err=True)
-        echo(f"{reader}\n", err=True)
+        print_message(f"{reader}\n")
     agree(f"Add this to {path}?", agreed=agreed, as_json=as_json, otherwise=f"{path} would be changed. {reader}")
     host().begin_change()
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -295,9 +295,8 @@ class HumanDisplay(Display):
 
     def _message(self, text: str, remark: str) -> list[Text]:
         """Return a message of the user that the agent does not have yet, with a remark."""
-        lines = fold(self._console, Text(visible(text.strip()), "bold"), lead=Text("› ", "bold cyan"))
-        lines[-1].append(remark, "yellow")
-        return lines
+        said = Text.assemble((visible(text.strip()), "bold"), (remark, "yellow"))
+        return fold(self._console, said, lead=Text("› ", "bold cyan"))
 
     async def animate(self) -> None:
         await self._screen.animate()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from itertools import zip_longest
+from textwrap import TextWrapper
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
@@ -157,15 +158,12 @@ def print_error(message: str) -> None:
 
 def print_message(message: str) -> None:
     """Print a message for people on stderr, wrapped at words on a terminal."""
-    from rich.text import Text
-
-    from helmsman.terminal.layout import fold
-
     console, text = message_console(), visible(message)
     if is_terminal(console):
-        console.print(*fold(console, Text(text), indent=0), sep="\n")
-    else:
-        echo(text, err=True)
+        # Not within words: an address or a command can then still be opened and copied.
+        wrap = TextWrapper(console.width, replace_whitespace=False, break_long_words=False, break_on_hyphens=False).wrap
+        text = "\n".join(part for line in text.split("\n") for part in wrap(line) or [""])
+    echo(text, err=True)
 
 
 WAITING_FOR_YOU: Final = "waiting for you"
@@ -214,11 +212,11 @@ def print_list(
     if as_json:
         print_json(shown)
     elif not rows:
-        echo(nothing, err=True)
+        print_message(nothing)
     elif is_terminal(console := result_console()):
         _print_paged(console, fitting_table(console, columns, cells(console.width)), [] if below is None else below())
         if note is not None:
-            echo(note, err=True)
+            print_message(note)
     else:
         # Tabs and line breaks inside cells would add columns and rows.
         for row in rows:

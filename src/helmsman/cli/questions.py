@@ -15,7 +15,7 @@ from helmsman.cli.consoles import echo, message_console, result_console
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import command_here, host
 from helmsman.cli.on_session import on_session, short_id, there, with_helmsman
-from helmsman.cli.output import agree, can_ask, counted, print_json, print_result, standing, yes_option
+from helmsman.cli.output import agree, can_ask, counted, print_json, print_message, print_result, standing, yes_option
 from helmsman.errors import HelmsmanError, QuestionNotOpen
 from helmsman.hub.hosts import HostFailed, known_hosts
 from helmsman.model.answered_by import COMMAND_LINE
@@ -75,7 +75,7 @@ async def ask_others(
 def print_unreachable(away: dict[str, str]) -> None:
     """Name the machines that are missing from the output."""
     for name, why in sorted(away.items()):
-        echo(f"{name} is away, so nothing from there is shown: {one_line(why)[:500]}", err=True)
+        print_message(f"{name} is away, so nothing from there is shown: {one_line(why)[:500]}")
 
 
 def _answer_everything() -> int:
@@ -84,7 +84,7 @@ def _answer_everything() -> int:
     if left:
         are = "is" if left == 1 else "are"
         # Scripts see by the exit code that something is open.
-        echo(f"{counted(left, 'question')} {are} still open. Come back with {command_here('respond')}.", err=True)
+        print_message(f"{counted(left, 'question')} {are} still open. Come back with {command_here('respond')}.")
     return ExitCode.ASKED if left else ExitCode.OK
 
 
@@ -103,10 +103,10 @@ async def _answer_all(helm: Helmsman) -> int:
             # A session whose questions are unreadable here still counts as one.
             left = sum(max(1, len(one.session.questions)) for one in asking)
             if not left and not seen:
-                echo("There are no open questions.", err=True)
+                print_message("There are no open questions.")
             for one in asking:
                 if one.session.elsewhere is not None:
-                    echo(visible(one.session.elsewhere), err=True)
+                    print_message(visible(one.session.elsewhere))
             return left
         for one, question in fresh:
             seen.add((one.id, question.id))
@@ -205,7 +205,7 @@ def _agree_to_rule(session: str, question: str, answers: tuple[str, ...], *, as_
         return
     shown = visible(rule).strip()
     if can_ask(as_json=as_json):
-        echo(f"{shown}\n", err=True)
+        print_message(f"{shown}\n")
     agree(
         "This rule would decide from now on without asking. Keep it, and approve?",
         agreed=False,
@@ -266,7 +266,7 @@ def _show_all(*, as_json: bool) -> int:
         print_json({"sessions": shown})
         return ExitCode.ASKED if asking else ExitCode.OK
     if not asking:
-        echo("There are no open questions.", err=True)
+        print_message("There are no open questions.")
     console = result_console()
     for one in asking:
         console.print(Text.assemble((one.id, "bold"), f"  {one_line(one.instruction)[:200]}"), soft_wrap=True)
@@ -313,7 +313,7 @@ def show_asking_elsewhere() -> None:
         if not host().sees_others or not known_hosts(environment()):
             return
     except HostFailed as error:
-        echo(f"Your other machines are not asked: {error}", err=True)
+        print_message(f"Your other machines are not asked: {error}")
         return
     away: dict[str, str] = {}
     others = with_helmsman(lambda helm: ask_others(helm, _asking, away, GLANCE_SECONDS))

@@ -33,6 +33,7 @@ from helmsman.cli.output import (
     print_json,
     print_list,
     print_markdown,
+    print_message,
     task_word,
 )
 from helmsman.cli.run import prompt_text
@@ -159,7 +160,7 @@ def _wait(reference: str, timeout: float | None, as_json: bool) -> int:
     goes_on = task.is_running and not task.input_required
     _print_task(task, as_json=as_json, timedOut=goes_on)
     if goes_on and not as_json:
-        echo("The time is up, and the task is still running. Wait again to see its end.", err=True)
+        print_message("The time is up, and the task is still running. Wait again to see its end.")
     return ExitCode.TIMED_OUT if goes_on else _exit_code(task)
 
 
@@ -203,7 +204,7 @@ def _submit(
     task = with_helmsman(submit)
     _print_task(task, as_json=as_json)
     if task.status == "working" and not as_json:
-        echo(f"Submitted. Wait for it: helmsman tasks wait {task.id}", err=True)
+        print_message(f"Submitted. Wait for it: helmsman tasks wait {task.id}")
     return ExitCode.OK if task.status == "working" else ExitCode.FAILED
 
 
@@ -226,7 +227,7 @@ def _cancel(reference: str, reason: str | None, as_json: bool) -> int:
     else:
         # British spelling in prose; the status value stays "canceled"
         status = "cancelled" if task.status == "canceled" else task.status
-        echo(f"{one_line(message)} {task.id} is {status}.", err=True)
+        print_message(f"{one_line(message)} {task.id} is {status}.")
     # A cloud task continues, because it cannot be stopped from here.
     return ExitCode.FAILED if task.is_running else ExitCode.OK
 
@@ -267,7 +268,7 @@ def _results(reference: str, wants_diff: bool, attempt: int, as_json: bool) -> i
         if text:
             _print_text(text, is_diff=wants_diff)
         else:
-            echo(_nothing_there(results, wants_diff=wants_diff), err=True)
+            print_message(_nothing_there(results, wants_diff=wants_diff))
         if not wants_diff:
             _print_done(results)
     return ExitCode.FAILED if wants_diff and results.diff is None else _exit_code(task)
@@ -358,7 +359,7 @@ def _print_task(task: Task, *, as_json: bool, **more: Any) -> None:
         # Otherwise the note names who can answer.
         if task.input_required and task.is_hubs and (task.session_id or task.job):
             asks = f"helmsman respond {short_id(task.session_id)}" if task.session_id else "helmsman respond"
-            echo(f"It asks something. Answer it: {asks}, or in `helmsman dashboard`.", err=True)
+            print_message(f"It asks something. Answer it: {asks}, or in `helmsman dashboard`.")
 
 
 def _details(task: Task) -> dict[str, str | None]:
