@@ -215,7 +215,7 @@ def _agree_to_rule(session: str, question: str, answers: tuple[str, ...], *, as_
 
 
 def _show(session: str, question: str | None, *, as_json: bool) -> int:
-    from helmsman.cli.open_question import open_question_lines
+    from helmsman.terminal.question_view import answerable_lines
 
     async def look(helm: Helmsman, session_id: str) -> tuple[Session, list[Question]]:
         asking = await helm.session(session_id)
@@ -239,7 +239,7 @@ def _show(session: str, question: str | None, *, as_json: bool) -> int:
     else:
         console = result_console()
         for one in questions:
-            console.print(*open_question_lines(console, asking, one), sep="\n", soft_wrap=True)
+            console.print(*answerable_lines(console, asking, one, name=short_id(session_id)), sep="\n", soft_wrap=True)
     return ExitCode.ASKED if questions else ExitCode.OK
 
 
@@ -249,7 +249,7 @@ def _show_all(*, as_json: bool) -> int:
     """
     from rich.text import Text
 
-    from helmsman.cli.open_question import open_question_lines
+    from helmsman.terminal.question_view import answerable_lines
 
     away: dict[str, str] = {}
     asking = with_helmsman(lambda helm: asking_everywhere(helm, away))
@@ -273,7 +273,7 @@ def _show_all(*, as_json: bool) -> int:
         if one.session.elsewhere is not None:
             console.print(Text(f"  {visible(one.session.elsewhere)}"), soft_wrap=True)
         for question in one.session.questions:
-            lines = open_question_lines(console, one.session, question, name=one.short_id)
+            lines = answerable_lines(console, one.session, question, name=one.short_id)
             console.print(*lines, sep="\n", soft_wrap=True)
         console.print()
     return ExitCode.ASKED if asking else ExitCode.OK

@@ -795,10 +795,10 @@ def status_command(session: str, lines: int, as_json: bool) -> int:
 
 
 def _print_status(session: Session, status: StatusOutput, lines: int) -> None:
-    from helmsman.cli.open_question import open_question_lines
     from helmsman.shapes.session_status import how_long
     from helmsman.shapes.sub_agents import sub_agents_output
     from helmsman.tasks.prices import Prices  # not needed by programs
+    from helmsman.terminal.question_view import answerable_lines
 
     word = session_word(status.status)
     progress = status.progress
@@ -834,7 +834,7 @@ def _print_status(session: Session, status: StatusOutput, lines: int) -> None:
     elif recent := recent_lines(console, session, lines):
         console.print("", *recent, sep="\n", soft_wrap=True)
     for question in session.questions:
-        for text in open_question_lines(console, session, question):
+        for text in answerable_lines(console, session, question, name=short_id(session.id)):
             console.print(text, soft_wrap=True)
 
 

@@ -6,10 +6,13 @@ lines, so that agent output cannot imitate a label.
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Final
 
 from rich.text import Text
 
+from helmsman.approvals.deadline import countdown
+from helmsman.base.sanitize import exact
 from helmsman.model.question_text import GUTTER, Line, describe, value_lines
 from helmsman.terminal.diffs import diff_lines
 from helmsman.terminal.layout import INDENT, fold
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from helmsman.model.questions import Prompt, Question
+    from helmsman.sessions.session import Session
 
 DIFF_LINES: Final = 120
 """Lines of a diff shown initially; the rest is shown on request."""
@@ -43,6 +47,35 @@ def question_lines(console: Console, question: Question, *, directory: str | Non
     if left_out:
         lines.append(Text(f"  … {left_out} more lines", "yellow"))
     return lines, left_out
+
+
+def answerable_lines(console: Console, session: Session, question: Question, *, name: str) -> list[Text]:
+    """Return the lines of an open question with all options and the command to answer.
+
+    `name` is the session's name in commands.
+    """
+    lines, left_out = question_lines(console, question, directory=session.directory)
+    if left_out:
+        lines.append(Text("  `helmsman watch` shows all of it.", "dim"))
+    for number, prompt in enumerate(question.prompts):
+        lines.append(Text())
+        if not is_in_view(question, number):
+            lines += prompt_lines(console, prompt)
+        for option in prompt.options:
+            choice = Text.assemble(
+                (exact(option), "cyan"), (f"  {exact(prompt.descriptions.get(option, ''))}".rstrip(), "dim")
+            )
+            lines += fold(console, choice, indent=4, below=Text("      │ ", "dim"))
+        if prompt.free_text or not prompt.options:
+            lines += fold(console, Text("any text", "dim"), indent=4)
+    # A command that can be copied, with an answer that the question offers.
+    answers = [prompt.options[0] if prompt.options else "…" for prompt in question.prompts]
+    command = shlex.join(["helmsman", "respond", name, question.id, *answers])
+    deadline = session.deadlines.get(question.id)
+    if deadline is not None:
+        left = Text(countdown(deadline.seconds, paused=deadline.is_paused), "yellow")
+        lines += [Text(), *fold(console, left)]
+    return [*lines, Text(), Text.assemble(("Answer it: ", "dim"), exact(command))]
 
 
 def whole_diff(console: Console, question: Question) -> list[Text]:
