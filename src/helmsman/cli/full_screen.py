@@ -149,8 +149,7 @@ class FullScreen:
             # A hub that restarts must not end the screen.
             with suppress(HelmsmanError):
                 found, _ = await self._helm.list(limit=_LISTED)
-                # Sub-agents are shown in their session.
-                listed = await listed_sessions(self._helm, [one for one in found if one.parent_id is None])
+                listed = await listed_sessions(self._helm, found)
                 rank = {status: place for place, status in enumerate(_ORDER)}
                 # Stable: within a rank the newest come first.
                 self._view.sessions = sorted(listed, key=lambda one: rank.get(one.get("status", ""), len(rank)))

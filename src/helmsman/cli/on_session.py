@@ -39,8 +39,7 @@ if TYPE_CHECKING:
 _FULL: Final = 36
 _LEAST: Final = 3
 _PAGE: Final = 500
-# Sub-agents are dropped after the page was read, so a page has more than one entry.
-_LOOKED_AT: Final = 50
+_MOST_CANDIDATES: Final = 50
 _SHOWN: Final = 9
 _LISTED_TITLE: Final = 60
 _NO_SESSION: Final = 'There is no session yet. Start one: helmsman run "…"'
@@ -72,9 +71,7 @@ async def full_session_id(helm: Helmsman, text: str) -> str:
     if len(text) >= _FULL:
         return text
     if text == LAST:
-        page, _ = await helm.list(limit=_LOOKED_AT)
-        # The parent is what people mean.
-        found = [info for info in page if info.parent_id is None]
+        found, _ = await helm.list(limit=1)
         if not found:
             raise SessionNotFound(_NO_SESSION)
         return found[0].session_id
@@ -149,9 +146,8 @@ async def candidates_here(helm: Helmsman) -> list[SessionHere]:
     # A directory of this machine means nothing there.
     places = [None] if host().name else _places(host().place(None))
     for place in places:
-        page, _ = await helm.list(directory=place, limit=_LOOKED_AT)
-        own = [info for info in page if info.parent_id is None]
-        if own:
+        found, _ = await helm.list(directory=place, limit=_MOST_CANDIDATES)
+        if found:
             return [
                 SessionHere(
                     one["sessionId"],
@@ -159,7 +155,7 @@ async def candidates_here(helm: Helmsman) -> list[SessionHere]:
                     one.get("status") or "",
                     datetime.fromisoformat(one["timestamp"]),
                 )
-                for one in await listed_sessions(helm, own)
+                for one in await listed_sessions(helm, found)
             ]
     return []
 
