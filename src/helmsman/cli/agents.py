@@ -161,7 +161,7 @@ def models_command(as_json: bool) -> None:
     models = with_helmsman(lambda helm: helm.extras.account.models(), detach=False)
     rows = [_model_cells(model) for model in models]
     shown = {"models": [fields_as_dict(model) for model in models]}
-    print_list(shown, rows, _MODEL_COLUMNS, lambda _: rows, nothing="Codex names no models.", as_json=as_json)
+    print_list(shown, rows, _MODEL_COLUMNS, nothing="Codex names no models.", as_json=as_json)
 
 
 def _model_cells(model: Model) -> list[str]:
@@ -428,7 +428,7 @@ def add_command(name: str | None, refresh: bool, agreed: bool, as_json: bool) ->
         agents = registry().values()
         rows = [(one.id, one.version, one.license, one.description) for one in agents]
         shown = {"agents": [{"name": one.id, "version": one.version, "package": one.package} for one in agents]}
-        print_list(shown, rows, _REGISTERED_COLUMNS, lambda _: rows, nothing="", as_json=as_json)
+        print_list(shown, rows, _REGISTERED_COLUMNS, nothing="", as_json=as_json)
         return ExitCode.OK
     agent, path = look_up(name) if refresh else registered(name), own_file()
     content = path.read_text(encoding="utf-8") if path.exists() else ""

@@ -282,7 +282,7 @@ def hosts_command(as_json: bool) -> None:
     rows = [list(host) for host in hosts]
     nothing = "No other machine is known. Add one: helmsman config hosts add build ssh://me@build"
     shown = {"hosts": [_described(host) for host in hosts]}
-    print_list(shown, rows, _HOST_COLUMNS, lambda _: rows, nothing=nothing, as_json=as_json)
+    print_list(shown, rows, _HOST_COLUMNS, nothing=nothing, as_json=as_json)
 
 
 @cli_command(
@@ -472,7 +472,7 @@ def notify_command(as_json: bool) -> None:
     ]
     shown = {"ways": [way_as_dict(one) for one in ways]}
     nobody = "No notifications are set up. Add some: helmsman config notify add desktop, ntfy, webhook or command"
-    print_list(shown, rows, _WAYS, lambda _: rows, nothing=nobody, as_json=as_json)
+    print_list(shown, rows, _WAYS, nothing=nobody, as_json=as_json)
 
 
 _READERS: Final = {
@@ -595,4 +595,4 @@ def _print_deliveries(deliveries: Sequence[Delivery], *, as_json: bool) -> None:
         for one in deliveries
     ]
     shown = {"notices": [delivery_as_dict(one) for one in deliveries]}
-    print_list(shown, rows, _LOG_COLUMNS, lambda _: rows, nothing="No notices yet.", as_json=as_json)
+    print_list(shown, rows, _LOG_COLUMNS, nothing="No notices yet.", as_json=as_json)

@@ -404,7 +404,6 @@ def _devices(revoke: str | None, as_json: bool) -> None:
         {"devices": listed},
         rows,
         _DEVICE_COLUMNS,
-        lambda _: rows,
         nothing="No browser is logged in.",
         as_json=as_json,
     )

@@ -191,7 +191,7 @@ def print_list(
     shown: Mapping[str, Any],
     rows: Sequence[Sequence[str | None]],
     columns: Sequence[Column],
-    cells: Callable[[int], Sequence[Sequence[str | Text]]],
+    cells: Callable[[int], Sequence[Sequence[str | Text]]] | None = None,
     *,
     nothing: str,
     as_json: bool,
@@ -204,7 +204,7 @@ def print_list(
         shown: The JSON object.
         rows: Rows for programs that read columns.
         columns: Columns of the table.
-        cells: Returns the table's rows for the width of the terminal.
+        cells: Returns the table's rows for the width of the terminal, where they differ from `rows`.
         nothing: Message for an empty list.
         note: Note for the user below the table.
         below: Returns a line for the user below each row.
@@ -214,7 +214,8 @@ def print_list(
     elif not rows:
         print_message(nothing)
     elif is_terminal(console := result_console()):
-        _print_paged(console, fitting_table(console, columns, cells(console.width)), [] if below is None else below())
+        drawn = [[cell or "" for cell in row] for row in rows] if cells is None else cells(console.width)
+        _print_paged(console, fitting_table(console, columns, drawn), [] if below is None else below())
         if note is not None:
             print_message(note)
     else:

@@ -77,7 +77,6 @@ def command(as_json: bool) -> None:
         {"schedules": [schedule_as_dict(schedule) for schedule, _ in found]},
         rows,
         _COLUMNS,
-        lambda _: rows,
         nothing='There are no schedules. Add one: helmsman schedule add --every 1d "…".',
         as_json=as_json,
     )
