@@ -114,7 +114,8 @@ def _request(arguments: Sequence[str]) -> bytes:
         "lines": lines,
     }
     body = json.dumps(content).encode()
-    head = f"POST {TEXT_PATH} HTTP/1.1\r\nHost: hub\r\nConnection: close\r\nContent-Length: {len(body)}\r\n"
+    # With 1.0 the answer comes in one piece that ends with the connection.
+    head = f"POST {TEXT_PATH} HTTP/1.0\r\nHost: hub\r\nContent-Length: {len(body)}\r\n"
     return f"{head}Content-Type: application/json\r\n\r\n".encode() + body
 
 
@@ -173,20 +174,9 @@ def _asked(connection: _socket.socket, request: bytes) -> tuple[int, dict[str, A
         connection.close()
     head, _, body = said.partition(b"\r\n\r\n")
     try:
-        # The server streams its answer.
-        return int(head.split()[1]), json.loads(_without_chunks(body) if b"chunked" in head.lower() else body)
+        return int(head.split()[1]), json.loads(body)
     except (IndexError, ValueError):
         return 0, {}
-
-
-def _without_chunks(body: bytes) -> bytes:
-    parts = []
-    while body:
-        size, _, body = body.partition(b"\r\n")
-        end = int(size, 16)
-        parts.append(body[:end])
-        body = body[end + 2 :] if end else b""
-    return b"".join(parts)
 
 
 def _show(answer: dict[str, Any]) -> int:
