@@ -15,7 +15,6 @@ import pytest
 
 from helmsman.cli import dashboard
 from helmsman.cli.dashboard_process import DashboardOptions, listener_of
-from helmsman.httpd.listening import HttpOptions
 from helmsman.errors import InvalidSetting
 from helmsman.httpd.listening import HttpOptions
 from helmsman.testing import CodexHome
