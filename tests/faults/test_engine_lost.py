@@ -156,7 +156,7 @@ async def test_a_session_started_in_a_hanging_engine_runs_in_another(
         end_engine(signal.SIGSTOP)
         with anyio.fail_after(SECONDS):
             with monkeypatch.context() as patch:
-                patch.setattr(AppServer._call, "__kwdefaults__", {"timeout": 0.5})
+                patch.setattr(AppServer.call, "__kwdefaults__", {"timeout": 0.5})
                 session = await helm.start("begin", cwd=scene.repo)
             assert await session.wait(until="end")
         assert session.result == "done"

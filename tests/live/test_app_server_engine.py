@@ -382,7 +382,7 @@ async def test_killing_the_engine_tells_everyone_at_once(
 
         async def ask() -> None:
             try:
-                await engine.api.compact_thread(session.opened.session_id)
+                await engine.compact(session.opened.session_id)
                 await engine.interrupt(session.opened.session_id)
             except EngineLost as error:
                 reasons.append(error)

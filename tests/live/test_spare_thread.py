@@ -193,14 +193,16 @@ async def test_an_unwanted_spare_thread_is_released(
 ) -> None:
     let_go: list[str] = []
     asked = anyio.Event()
-    unsubscribe = engine.api.unsubscribe
+    call = engine.api.call
 
-    async def noticed(thread_id: str) -> None:
-        await unsubscribe(thread_id)
-        let_go.append(thread_id)
-        asked.set()
+    async def noticed(method: str, **params: Any) -> dict[str, Any]:
+        answer = await call(method, **params)
+        if method == "thread/unsubscribe":
+            let_go.append(params["threadId"])
+            asked.set()
+        return answer
 
-    monkeypatch.setattr(engine.api, "unsubscribe", noticed)
+    monkeypatch.setattr(engine.api, "call", noticed)
     monkeypatch.setattr(threads, "SPARE_SECONDS", 0)
     for _ in range(2):
         await finished(helm, folder)

@@ -7,7 +7,6 @@ from pathlib import Path
 import anyio
 import pytest
 
-from helmsman.agents.codex.connection import ThreadSettings
 from helmsman.agents.codex.engine import AppServerEngine
 from helmsman.agents.codex.features import Feature
 from helmsman.errors import EngineRefused, HelmsmanError, InvalidInput, SessionNotFound, Unsupported
@@ -72,21 +71,21 @@ async def test_threads_are_read_named_and_archived(
     assert (await api.read_thread(session.id)).id == session.id
     (turn,) = await engine.history(session.id)
     assert {item.type for item in turn.items} >= {"user_message", "agent_message"}
-    await api.name_thread(session.id, "A name")
+    await engine.rename(session.id, "A name")
     if codex_version >= (0, 115, 0):  # the oldest does not tell
         await session.until(SessionRenamed)
-    await api.archive_thread(session.id)
+    await engine.archive(session.id)
     (archived,) = codex_home.path.glob(f"archived_sessions/**/rollout-*{session.id}.jsonl")
-    await api.unarchive_thread(session.id)
+    await engine.unarchive(session.id)
     assert not archived.exists()
     assert list(codex_home.path.glob(f"sessions/**/rollout-*{session.id}.jsonl"))
 
 
 async def test_an_archived_session_says_so_or_is_not_found(engine: AppServerEngine, folder: Path) -> None:
     session = await one_turn(engine, folder)
-    await engine.api.archive_thread(session.id)
+    await engine.archive(session.id)
     try:
-        await engine.api.resume_thread(session.id, ThreadSettings(sandbox="read-only", approval_policy="on-request"))
+        await engine.api.resume_thread(session.id, {"sandbox": "read-only", "approvalPolicy": "on-request"})
     except (InvalidInput, SessionNotFound) as error:
         assert session.id in error.message  # noqa: PT017 - some versions resume it
 
@@ -95,16 +94,17 @@ async def test_a_session_is_compacted(engine: AppServerEngine, folder: Path) -> 
     session = await one_turn(engine, folder)
     if not engine.binary.can(Feature.COMPACT):
         with pytest.raises(Unsupported, match="compact"):
-            await engine.api.compact_thread(session.id)
+            await engine.compact(session.id)
         return
-    await engine.api.compact_thread(session.id)
+    await engine.compact(session.id)
     await session.until(TurnEnded, 2)
     assert session.items(ContextCompaction)
 
 
 async def test_codex_reviews(engine: AppServerEngine, git_repo: Path) -> None:
     session = await one_turn(engine, git_repo)
-    assert await engine.api.start_review(session.id, {"type": "custom", "instructions": "look at it"})
+    target = {"type": "custom", "instructions": "look at it"}
+    assert await engine.api.begin_turn("review/start", threadId=session.id, target=target)
     await session.until(TurnEnded, 2)
     assert session.items(Review)
 
@@ -112,24 +112,24 @@ async def test_codex_reviews(engine: AppServerEngine, git_repo: Path) -> None:
 async def test_a_session_is_let_go_of(engine: AppServerEngine, folder: Path) -> None:
     session = await one_turn(engine, folder)
     if engine.binary.can(Feature.UNSUBSCRIBE):
-        await engine.api.unsubscribe(session.id)
+        await engine.api.call("thread/unsubscribe", threadId=session.id)
     else:
         with pytest.raises(Unsupported, match="does not know thread/unsubscribe"):
-            await engine.api.unsubscribe(session.id)
+            await engine.api.call("thread/unsubscribe", threadId=session.id)
 
 
 async def test_models_account_and_configuration_are_reported(engine: AppServerEngine, folder: Path) -> None:
-    models = await engine.api.models()
+    models = await engine.models()
     assert [model.id for model in models if model.is_default]
     assert all(model.efforts for model in models)
     account = await engine.api.account()
     assert (account.kind, account.requires_login) == (None, False)
     assert (await engine.api.config(folder)).values["model_provider"] == "scripted"
     with pytest.raises(EngineRefused, match="authentication"):
-        await engine.api.rate_limits()
+        await engine.api.call("account/rateLimits/read")
 
 
 async def test_a_method_this_codex_does_not_know_is_unsupported(engine: AppServerEngine) -> None:
     with pytest.raises(HelmsmanError) as caught:
-        await engine.api._call("no/such/method")
+        await engine.api.call("no/such/method")
     assert caught.value.code == "unsupported"

@@ -13,10 +13,9 @@ import pytest
 
 from helmsman.agents.agent_process import open_stdio
 from helmsman.agents.codex.binary import find_codex
-from helmsman.agents.codex.connection import AppServer, ThreadSettings
+from helmsman.agents.codex.connection import AppServer, user_input
 from helmsman.agents.codex.rollouts import RolloutIndex
 from helmsman.base.jsonrpc import Peer
-from helmsman.model.options import TurnInput
 from helmsman.testing import ScriptedModel, always, say, spawn_agent
 from helmsman.testing.home import CodexHome
 
@@ -35,14 +34,18 @@ class Turns:
             self._news.set()
             self._news = anyio.Event()
 
+    async def open(self, method: str, **params: str) -> str:
+        return (await self.api.open_thread(method, **params)).id
+
     async def run(self, thread_id: str, prompt: str) -> None:
         self._ended.clear()
-        await self.api.start_turn(thread_id, TurnInput(text=prompt), approval_policy=None, sandbox_policy=None)
+        await self.api.begin_turn("turn/start", threadId=thread_id, input=user_input(prompt))
         await self._until_ended(thread_id)
 
     async def review(self, thread_id: str, instructions: str) -> None:
         self._ended.clear()
-        await self.api.start_review(thread_id, {"type": "custom", "instructions": instructions})
+        target = {"type": "custom", "instructions": instructions}
+        await self.api.begin_turn("review/start", threadId=thread_id, target=target)
         await self._until_ended(thread_id)
 
     async def _until_ended(self, thread_id: str) -> None:
@@ -81,18 +84,18 @@ async def test_rollouts_of_a_real_codex_are_listed(
         codex_home.configure(features={"collab": True})
     with anyio.fail_after(60):
         async with connected(codex_binary, codex_home) as turns:
-            api = turns.api
-            first = (await api.start_thread(ThreadSettings(cwd=git_repo, developer_instructions="be kind"))).id
+            api, cwd = turns.api, str(git_repo)
+            first = await turns.open("thread/start", cwd=cwd, developerInstructions="be kind")
             await turns.run(first, "the first prompt\nof two lines")
             await turns.run(first, "the second prompt")
-            await api.name_thread(first, "A name")
-            bare_fork = (await api.fork_thread(first, ThreadSettings())).id
-            fork = (await api.fork_thread(first, ThreadSettings())).id
+            await api.call("thread/name/set", threadId=first, name="A name")
+            bare_fork = await turns.open("thread/fork", threadId=first)
+            fork = await turns.open("thread/fork", threadId=first)
             await turns.run(fork, "a prompt in the fork")
-            archived = (await api.start_thread(ThreadSettings(cwd=git_repo))).id
+            archived = await turns.open("thread/start", cwd=cwd)
             await turns.run(archived, "to be archived")
-            await api.archive_thread(archived)
-            parent = (await api.start_thread(ThreadSettings(cwd=git_repo))).id
+            await api.call("thread/archive", threadId=archived)
+            parent = await turns.open("thread/start", cwd=cwd)
             await turns.run(parent, "delegate this")
             await model.wait_for_request(lambda request: request.last_user_text == "look around")
             await turns.review(first, "look at it")

@@ -529,7 +529,7 @@ class DaemonEngine(AppServerEngine):
             return await super().resume(session_id, options)
         except BaseException:
             if self.lost is None:  # otherwise it would keep sending events
-                await self.api.unsubscribe(session_id)
+                await self.api.call("thread/unsubscribe", threadId=session_id)
             raise
 
     async def run_turn(self, session_id: str, options: SessionOptions, turn: TurnInput) -> Begun:

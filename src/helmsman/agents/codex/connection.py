@@ -18,7 +18,7 @@ import ssl
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import anyio.to_thread
@@ -62,9 +62,6 @@ if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection
 
     from helmsman.agents.codex.binary import CodexBinary
-    from helmsman.agents.protocol import ConfigEdit
-    from helmsman.model.client_tools import ToolDefinition
-    from helmsman.model.options import TurnInput
 
 CLIENT_NAME: Final = "helmsman"
 
@@ -105,32 +102,6 @@ _USER_AGENT_VERSION = re.compile(r"/(\d+\.\d+\.\d+\S*)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ThreadSettings:
-    """Settings of a thread to open; None is not sent."""
-
-    cwd: Path | None = None
-    model: str | None = None
-    sandbox: str | None = None
-    approval_policy: str | None = None
-    config: Mapping[str, Any] | None = None
-    base_instructions: str | None = None
-    developer_instructions: str | None = None
-    tools: tuple[ToolDefinition, ...] = ()
-    """For new threads only, which keep them."""
-
-    def as_params(self) -> dict[str, Any]:
-        return {
-            "cwd": None if self.cwd is None else str(self.cwd),
-            "model": self.model,
-            "sandbox": self.sandbox,
-            "approvalPolicy": self.approval_policy,
-            "config": self.config or None,
-            "baseInstructions": self.base_instructions,
-            "developerInstructions": self.developer_instructions,
-        }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Thread:
     """Thread as in an answer; policies only in answers to start, resume and fork."""
 
@@ -152,6 +123,8 @@ class Thread:
 
 
 INITIALIZED: Final = "initialized"
+READ: Final = "thread/read"
+RESUME: Final = "thread/resume"
 
 
 def handshake() -> dict[str, Any]:
@@ -171,7 +144,7 @@ class AppServer:
         self.hangs = False
         """True once Codex runs but no longer answers, and was abandoned."""
 
-    async def _call(self, method: str, *, timeout: float = REQUEST_TIMEOUT, **params: Any) -> dict[str, Any]:
+    async def call(self, method: str, *, timeout: float = REQUEST_TIMEOUT, **params: Any) -> dict[str, Any]:
         sent = present(params)
         try:
             answer = await self._peer.request(method, sent, timeout=timeout)
@@ -191,7 +164,7 @@ class AppServer:
         if self._peer.resumed is not None:
             await self._peer.request("thread/loaded/list", timeout=HANDSHAKE_TIMEOUT)
             return self._version(self._peer.resumed.answer)
-        answer = await self._call("initialize", timeout=HANDSHAKE_TIMEOUT, **handshake())
+        answer = await self.call("initialize", timeout=HANDSHAKE_TIMEOUT, **handshake())
         self._peer.notify(INITIALIZED)
         return self._version(answer)
 
@@ -228,164 +201,55 @@ class AppServer:
                 with suppress(EngineLost):  # reported already
                     await self.check()
 
-    # --- threads -----------------------------------------------------------------------------------------------------
+    # --- threads and turns -------------------------------------------------------------------------------------------
 
-    async def start_thread(self, settings: ThreadSettings) -> Thread:
-        tools = [
-            {"type": "function", "name": tool.name, "description": tool.description, "inputSchema": tool.input_schema}
-            for tool in settings.tools
-        ]
-        answer = await self._call(
-            "thread/start", timeout=OPEN_TIMEOUT, dynamicTools=tools or None, **settings.as_params()
-        )
-        return _opened_thread("thread/start", answer)
+    async def open_thread(self, method: str, **params: Any) -> Thread:
+        """Start, resume, fork or read a thread."""
+        timeout = REQUEST_TIMEOUT if method == READ else OPEN_TIMEOUT
+        return _opened_thread(method, await self.call(method, timeout=timeout, **params))
 
-    async def resume_thread(self, thread_id: str, settings: ThreadSettings) -> Thread:
-        answer = await self._call(
-            # Full turns of a long thread may be too large for one message, and newer versions deprecate them.
-            "thread/resume",
-            timeout=OPEN_TIMEOUT,
-            threadId=thread_id,
-            excludeTurns=True,
-            **settings.as_params(),
-        )
-        return _opened_thread("thread/resume", answer)
+    async def read_thread(self, thread_id: str, *, with_turns: bool = False) -> Thread:
+        return await self.open_thread(READ, threadId=thread_id, includeTurns=with_turns)
 
-    async def join_thread(self, thread_id: str, settings: ThreadSettings) -> Thread:
+    async def resume_thread(self, thread_id: str, settings: Mapping[str, Any]) -> Thread:
+        # Full turns of a long thread may be too large for one message, and newer versions deprecate them.
+        return await self.open_thread(RESUME, threadId=thread_id, excludeTurns=True, **settings)
+
+    async def join_thread(self, thread_id: str, settings: Mapping[str, Any]) -> Thread:
         """Resume a thread together with its newest turn, running or ended, as far as it has come."""
+        asked = {"threadId": thread_id, "excludeTurns": True, "initialTurnsPage": _NEWEST_TURN}
         try:
-            answer = await self._call(
-                "thread/resume",
-                timeout=OPEN_TIMEOUT,
-                threadId=thread_id,
-                excludeTurns=True,
-                initialTurnsPage=_NEWEST_TURN,
-                **settings.as_params(),
-            )
+            answer = await self.call(RESUME, timeout=OPEN_TIMEOUT, **asked, **settings)
         except EngineRefused as refused:
             if "list_turns" not in str(refused.details.get("rpc_message")):
                 raise
             return await self.resume_thread(thread_id, settings)  # its first turn has only just begun
         page: Any = answer.get("initialTurnsPage")
         if not isinstance(page, dict):  # Codex before 0.145
-            page = await self._call("thread/turns/list", threadId=thread_id, **_NEWEST_TURN)
+            page = await self.call("thread/turns/list", threadId=thread_id, **_NEWEST_TURN)
         thread = {**mapping(answer.get("thread")), "turns": page.get("data")}
-        return _opened_thread("thread/resume", {**answer, "thread": thread})
-
-    async def fork_thread(self, thread_id: str, settings: ThreadSettings, *, last_turn_id: str | None = None) -> Thread:
-        """Create a thread with the history of another one, up to and including `last_turn_id` if given."""
-        answer = await self._call(
-            "thread/fork", timeout=OPEN_TIMEOUT, threadId=thread_id, lastTurnId=last_turn_id, **settings.as_params()
-        )
-        return _opened_thread("thread/fork", answer)
-
-    async def read_thread(self, thread_id: str, *, with_turns: bool = False) -> Thread:
-        answer = await self._call("thread/read", threadId=thread_id, includeTurns=with_turns)
-        return _opened_thread("thread/read", answer)
+        return _opened_thread(RESUME, {**answer, "thread": thread})
 
     async def loaded_threads(self) -> tuple[str, ...]:
-        return tuple(texts((await self._call("thread/loaded/list")).get("data")))
+        return tuple(texts((await self.call("thread/loaded/list")).get("data")))
 
-    async def archive_thread(self, thread_id: str) -> None:
-        await self._call("thread/archive", threadId=thread_id)
-
-    async def unarchive_thread(self, thread_id: str) -> None:
-        await self._call("thread/unarchive", threadId=thread_id)
-
-    async def name_thread(self, thread_id: str, name: str) -> None:
-        await self._call("thread/name/set", threadId=thread_id, name=name)
-
-    async def roll_back_thread(self, thread_id: str, turns: int) -> None:
-        """Forget the last turns of a loaded, idle thread."""
-        await self._call("thread/rollback", timeout=OPEN_TIMEOUT, threadId=thread_id, numTurns=turns)
-
-    async def revert_thread(self, thread_id: str, before_turn_id: str) -> None:
-        """Forget a turn of a loaded, idle thread, and all that came after it."""
-        await self._call("thread/revert", timeout=OPEN_TIMEOUT, threadId=thread_id, beforeTurnId=before_turn_id)
-
-    async def goal(self, thread_id: str) -> Goal | None:
-        return _goal(await self._call("thread/goal/get", threadId=thread_id))
-
-    async def set_goal(self, thread_id: str, objective: str) -> Goal | None:
-        answer = await self._call("thread/goal/set", threadId=thread_id, objective=objective, status="active")
-        return _goal(answer)
-
-    async def set_goal_status(self, thread_id: str, status: Literal["active", "paused"]) -> None:
-        await self._call("thread/goal/set", threadId=thread_id, status=status)
-
-    async def clear_goal(self, thread_id: str) -> None:
-        await self._call("thread/goal/clear", threadId=thread_id)
-
-    async def compact_thread(self, thread_id: str) -> None:
-        """Begin to compact; it runs as a turn with a `context_compaction` item."""
-        await self._call("thread/compact/start", threadId=thread_id)
-
-    async def unsubscribe(self, thread_id: str) -> None:
-        """Let go of a thread: no more notifications, and Codex unloads it after a while."""
-        await self._call("thread/unsubscribe", threadId=thread_id)
-
-    async def stop_background_terminals(self, thread_id: str) -> None:
-        """Kill the commands that earlier turns left running."""
-        await self._call("thread/backgroundTerminals/clean", threadId=thread_id)
-
-    # --- turns -------------------------------------------------------------------------------------------------------
-
-    async def start_turn(
-        self,
-        thread_id: str,
-        turn: TurnInput,
-        *,
-        sandbox_policy: Mapping[str, Any] | None,
-        approval_policy: str | None,
-        model: str | None = None,
-        mode: Mapping[str, Any] | None = None,
-        workspace_roots: Sequence[str] | None = None,
-    ) -> str:
-        """Begin a turn; its id. The thread must be loaded and idle: a second turn would melt into the running one."""
-        answer = await self._call(
-            "turn/start",
-            threadId=thread_id,
-            input=_user_input(turn.text, turn.images),
-            effort=turn.effort,
-            outputSchema=turn.output_schema,
-            sandboxPolicy=sandbox_policy,
-            approvalPolicy=approval_policy,
-            model=model,
-            collaborationMode=mode,
-            runtimeWorkspaceRoots=workspace_roots,
-        )
-        return _turn_id("turn/start", answer)
+    async def begin_turn(self, method: str, **params: Any) -> str:
+        """Begin a turn or a review; its id. The thread must be loaded and idle: a second turn would melt into the first."""
+        turn_id = optional_text(mapping((await self.call(method, **params)).get("turn")).get("id"))
+        if turn_id is None:
+            raise _too_new(method, "turn")
+        return turn_id
 
     async def steer_turn(self, thread_id: str, turn_id: str, text: str) -> None:
-        await self._call("turn/steer", threadId=thread_id, expectedTurnId=turn_id, input=_user_input(text, ()))
+        await self.call("turn/steer", threadId=thread_id, expectedTurnId=turn_id, input=user_input(text))
 
-    async def interrupt_turn(self, thread_id: str, turn_id: str, *, timeout: float) -> None:
-        """Ask a turn to stop. The answer says only that the request was heard (Codex up to 0.115 may give none)."""
-        await self._call("turn/interrupt", timeout=timeout, threadId=thread_id, turnId=turn_id)
-
-    async def start_review(self, thread_id: str, target: Mapping[str, Any]) -> str:
-        """Start Codex's own review in a loaded, idle thread. Return the id of its turn.
-
-        Codex up to 0.145 can also deliver it into a separate thread, but then without readable findings.
-        """
-        answer = await self._call("review/start", threadId=thread_id, target=target)
-        return _turn_id("review/start", answer)
+    async def goal(self, thread_id: str) -> Goal | None:
+        return read_goal(await self.call("thread/goal/get", threadId=thread_id))
 
     # --- about Codex itself ------------------------------------------------------------------------------------------
 
-    async def models(self) -> tuple[Model, ...]:
-        return tuple(map(_model, rows((await self._call("model/list")).get("data"))))
-
-    async def model_upgrades(self) -> dict[str, str]:
-        """Return the upgrades that Codex proposes, by model."""
-        known = (
-            (_text(row.get("model")), _text(row.get("upgrade")))
-            for row in rows((await self._call("model/list")).get("data"))
-        )
-        return {model: newer for model, newer in known if model and newer}
-
     async def account(self) -> Account:
-        answer = await self._call("account/read")
+        answer = await self.call("account/read")
         fields = mapping(answer.get("account"))
         return Account(
             kind=_text(fields.get("type")),
@@ -394,42 +258,13 @@ class AppServer:
             requires_login=answer.get("requiresOpenaiAuth") is True,
         )
 
-    async def start_login(self, *, with_code: bool) -> Login:
-        answer = await self._call("account/login/start", type="chatgptDeviceCode" if with_code else "chatgpt")
-        login_id, url = _text(answer.get("loginId")), _text(answer.get("verificationUrl" if with_code else "authUrl"))
-        if login_id is None or url is None:
-            raise EngineProtocolError(
-                "Codex's answer to account/login/start names no page. Update Helmsman: this Codex is too new for it."
-            )
-        return Login(id=login_id, url=url, code=_text(answer.get("userCode")))
-
-    async def cancel_login(self, login_id: str) -> None:
-        await self._call("account/login/cancel", loginId=login_id)
-
-    async def skills(self, cwd: Path) -> SkillList:
-        return read_skills(await self._call("skills/list", cwds=[str(cwd)]))
-
     async def config(self, cwd: Path | None = None) -> AgentConfig:
         """Codex's configuration for a directory, layer by layer."""
-        return read_config(await self._call("config/read", includeLayers=True, cwd=None if cwd is None else str(cwd)))
-
-    async def write_config(self, edits: Sequence[ConfigEdit], *, version: str | None) -> str | None:
-        """Change the user's file: all of it, or nothing. What overrides a value of it, in Codex's words."""
-        written = [{"keyPath": edit.key, "value": edit.value, "mergeStrategy": "replace"} for edit in edits]
-        # Deleting a key works only with the batch method.
-        if len(edits) == 1 and edits[0].value is not None:
-            answer = await self._call("config/value/write", expectedVersion=version, **written[0])
-        else:
-            answer = await self._call("config/batchWrite", edits=written, expectedVersion=version)
-        return _text(mapping(answer.get("overriddenMetadata")).get("message"))
+        return read_config(await self.call("config/read", includeLayers=True, cwd=None if cwd is None else str(cwd)))
 
     async def mcp_servers(self, *, timeout: float) -> tuple[McpServer, ...]:
         """Return the configured MCP servers. Codex starts each to determine its state."""
-        return read_mcp_servers(await self._call("mcpServerStatus/list", timeout=timeout))
-
-    async def rate_limits(self) -> Mapping[str, Any]:
-        """Return the account's limits in the form of the `account/rateLimits/updated` notification."""
-        return await self._call("account/rateLimits/read")
+        return read_mcp_servers(await self.call("mcpServerStatus/list", timeout=timeout))
 
 
 # --- websockets -------------------------------------------------------------------------------------------------------
@@ -593,18 +428,16 @@ def _text(value: Any) -> str | None:
     return optional_text(value) or None
 
 
-def _user_input(text: str, images: Sequence[Path]) -> list[dict[str, Any]]:
+def user_input(text: str, images: Sequence[Path] = ()) -> list[dict[str, Any]]:
+    """Return the input of a turn."""
     items: list[dict[str, Any]] = [{"type": "text", "text": text}]
     return items + [{"type": "localImage", "path": str(image)} for image in images]
 
 
-def _turn_id(method: str, answer: Mapping[str, Any]) -> str:
-    turn_id = optional_text(mapping(answer.get("turn")).get("id"))
-    if turn_id is None:
-        raise EngineProtocolError(
-            f"Codex's answer to {method} names no turn. Update Helmsman: this Codex is too new for it."
-        )
-    return turn_id
+def _too_new(method: str, missing: str) -> EngineProtocolError:
+    return EngineProtocolError(
+        f"Codex's answer to {method} names no {missing}. Update Helmsman: this Codex is too new for it."
+    )
 
 
 def _opened_thread(method: str, answer: Mapping[str, Any]) -> Thread:
@@ -612,9 +445,7 @@ def _opened_thread(method: str, answer: Mapping[str, Any]) -> Thread:
     settings = {key: answer[key] for key in _SETTINGS if key in answer}
     thread = _thread({**raw, **settings}) if isinstance(raw, dict) else None
     if thread is None:
-        raise EngineProtocolError(
-            f"Codex's answer to {method} names no thread. Update Helmsman: this Codex is too new for it."
-        )
+        raise _too_new(method, "thread")
     return thread
 
 
@@ -650,7 +481,8 @@ def _parent_id(source: Any) -> str | None:
     return _text(mapping(source).get("parent_thread_id"))
 
 
-def _goal(answer: Mapping[str, Any]) -> Goal | None:
+def read_goal(answer: Mapping[str, Any]) -> Goal | None:
+    """Parse the goal of a thread."""
     raw = answer.get("goal")
     if not isinstance(raw, dict):
         return None
@@ -662,7 +494,16 @@ def _goal(answer: Mapping[str, Any]) -> Goal | None:
     )
 
 
-def _model(raw: Mapping[str, Any]) -> Model:
+def read_login(answer: Mapping[str, Any], *, with_code: bool) -> Login:
+    """Parse a login that has begun."""
+    login_id, url = _text(answer.get("loginId")), _text(answer.get("verificationUrl" if with_code else "authUrl"))
+    if login_id is None or url is None:
+        raise _too_new("account/login/start", "page")
+    return Login(id=login_id, url=url, code=_text(answer.get("userCode")))
+
+
+def read_model(raw: Mapping[str, Any]) -> Model:
+    """Parse a model."""
     return Model(
         id=str(raw.get("id") or raw.get("model") or ""),
         name=str(raw.get("displayName") or raw.get("id") or ""),

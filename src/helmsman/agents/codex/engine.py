@@ -35,7 +35,15 @@ from helmsman.agents.codex.access import (
 )
 from helmsman.agents.codex.binary import TITLE, CodexBinary, app_server_capabilities
 from helmsman.agents.codex.configuration import Configuration, files_state
-from helmsman.agents.codex.connection import AppServer, Thread
+from helmsman.agents.codex.connection import (
+    OPEN_TIMEOUT,
+    AppServer,
+    Thread,
+    read_goal,
+    read_login,
+    read_model,
+    read_skills,
+)
 from helmsman.agents.codex.features import Feature
 from helmsman.agents.codex.normalise import app_server_item, from_app_server, join_pieces, sub_agents, turn_as_events
 from helmsman.agents.codex.processes import (
@@ -52,18 +60,17 @@ from helmsman.agents.codex.threads import (
     SpareThread,
     ThreadState,
     as_opened,
-    begin,
+    client_tools,
     pause_goal,
     refuse_what_only_opening_takes,
     remark_on_ignored,
     resume_goal,
     thread_settings,
-    turn_policy,
 )
 from helmsman.agents.event_router import RoutedEngine
 from helmsman.agents.protocol import Begun, Capabilities, Capability, InForce, Opened, OwnTerminal
 from helmsman.base.concurrency import background_tasks
-from helmsman.base.json_values import optional_text
+from helmsman.base.json_values import mapping, optional_text, rows
 from helmsman.base.jsonrpc import IncomingRequest, Peer, Transport
 from helmsman.base.peers import can_tell_sandboxed
 from helmsman.base.structs import replace
@@ -165,31 +172,30 @@ class CodexLogins:
             self._checked, self._checked_until = state, time.monotonic() + _LOGIN_SECONDS
 
     async def start(self, *, with_code: bool) -> Login:
-        login = await self._api.start_login(with_code=with_code)
+        kind = "chatgptDeviceCode" if with_code else "chatgpt"
+        login = read_login(await self._api.call("account/login/start", type=kind), with_code=with_code)
         # The end may have been reported already, before this answer was read.
         self._pending.setdefault(login.id, _PendingLogin())
         return login
 
-    async def wait(self, login: Login, lost: anyio.Event) -> str | None:
+    async def wait(self, login: Login) -> str | None:
         """Wait for the end of a login, or for the loss of the engine. Return why the login failed, or None."""
         # See `ended`: the first of the two creates the record.
         pending = self._pending.setdefault(login.id, _PendingLogin())
-
-        async def wait_for(event: anyio.Event) -> None:
-            await event.wait()
-            tasks.cancel_scope.cancel()
-
         try:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(wait_for, lost)
-                tasks.start_soon(wait_for, pending.ended)
+            await pending.ended.wait()
         except anyio.get_cancelled_exc_class():
             with anyio.CancelScope(shield=True), suppress(HelmsmanError):
-                await self._api.cancel_login(login.id)
+                await self._api.call("account/login/cancel", loginId=login.id)
             raise
         finally:
             del self._pending[login.id]
         return pending.error
+
+    def engine_lost(self) -> None:
+        """End all waiting: no login will end in this engine."""
+        for pending in self._pending.values():
+            pending.ended.set()
 
     def ended(self, params: Mapping[str, Any]) -> None:
         """Record the end of a login, perhaps before the answer that names it was read."""
@@ -340,7 +346,8 @@ class AppServerEngine(RoutedEngine):
             raise InvalidInput("A session needs a working directory. Name one that exists.")
         access = await self._plan(options, resuming=False)
         await self._logins.require(options)
-        return self._opened(await self._spare.open(thread_settings(options, access)), options, access)
+        thread = await self._spare.open(thread_settings(options, access) | client_tools(options))
+        return self._opened(thread, options, access)
 
     async def resume(self, session_id: str, options: SessionOptions) -> Opened:
         access = await self._plan(options, resuming=True)
@@ -435,7 +442,8 @@ class AppServerEngine(RoutedEngine):
 
     async def fork(self, session_id: str, options: SessionOptions, *, last_turn_id: str | None = None) -> Opened:
         access = await self._plan(options, resuming=True)
-        thread = await self._api.fork_thread(session_id, thread_settings(options, access), last_turn_id=last_turn_id)
+        settings = thread_settings(options, access)
+        thread = await self._api.open_thread("thread/fork", threadId=session_id, lastTurnId=last_turn_id, **settings)
         return self._opened(thread, options, access)
 
     async def _plan(self, options: SessionOptions, *, resuming: bool) -> Access:
@@ -527,15 +535,13 @@ class AppServerEngine(RoutedEngine):
         roots = None
         if self.confinement and turn.review is None:
             # A review runs under the policy in force; all other turns state theirs.
-            state.policy = turn_policy(self._binary, access, turn, state.policy, state.directory)
+            state.policy = state.policy_of(turn, access, self._binary)
             roots = state.policy.workspace_roots if self._binary.can(Feature.WORKSPACE_ROOTS) else None
         self.hold_to_roots(thread_id)
         # Events of this turn may come before its answer.
         state.ended_turn_id = None
         state.reviewing = turn.review is not None
-        turn_id = await begin(
-            self._api, self._binary, thread_id, turn, access, state.mode, model=state.model, workspace_roots=roots
-        )
+        turn_id = await state.begin_turn(self._api, self._binary, thread_id, turn, access, roots)
         # Codex keeps the model for later turns, so it is sent once.
         state.model = None
         if turn.plan:  # it leaves a narrower policy behind, so the next turn works out again what holds
@@ -601,7 +607,8 @@ class AppServerEngine(RoutedEngine):
 
     async def _ask_to_stop(self, thread_id: str, turn_id: str, waiting: anyio.CancelScope) -> None:
         try:
-            await self._api.interrupt_turn(thread_id, turn_id, timeout=INTERRUPT_TIMEOUT)
+            # The answer says only that the request was heard.
+            await self._api.call("turn/interrupt", timeout=INTERRUPT_TIMEOUT, threadId=thread_id, turnId=turn_id)
         except HelmsmanError as error:
             log.debug("turn/interrupt of %s: %s", thread_id, error)
             await anyio.sleep(_INTERRUPT_AGAIN)
@@ -614,7 +621,7 @@ class AppServerEngine(RoutedEngine):
             return
         for thread_id in threads:
             try:
-                await self._api.stop_background_terminals(thread_id)
+                await self._api.call("thread/backgroundTerminals/clean", threadId=thread_id)
             except EngineLost:
                 raise
             except HelmsmanError as error:
@@ -705,6 +712,7 @@ class AppServerEngine(RoutedEngine):
 
     def _on_close(self, reason: HelmsmanError) -> None:
         self._gone.set()
+        self._logins.engine_lost()
         self._questions.clear()
         for state in self._threads.values():
             state.idle.set()
@@ -720,8 +728,9 @@ class AppServerEngine(RoutedEngine):
             raise self._refusal(Capability.ATTACH)
         socket, codex_home = self.listens_at
         # Its page about a newer model comes before all else, and the answer it proposes would change the session's model.
-        newer = (await self.api.model_upgrades()).items()
-        seen = ", ".join(f"{json.dumps(old)} = {json.dumps(new)}" for old, new in newer)
+        models = rows((await self.api.call("model/list")).get("data"))
+        newer = ((model.get("model"), model.get("upgrade")) for model in models)
+        seen = ", ".join(f"{json.dumps(old)} = {json.dumps(new)}" for old, new in newer if old and new)
         options = "check_for_update_on_startup=false", f"notice.model_migrations={{ {seen} }}"
         return OwnTerminal(
             command=(
@@ -738,28 +747,29 @@ class AppServerEngine(RoutedEngine):
         # Revert replaces rollback, which newer versions no longer have.
         if self.binary.can(Feature.REVERT):
             try:
-                await self.api.revert_thread(session_id, (await self.history(session_id))[-turns].id)
+                first = (await self.history(session_id))[-turns].id
+                await self.api.call("thread/revert", timeout=OPEN_TIMEOUT, threadId=session_id, beforeTurnId=first)
             except EngineRefused:  # the history of older sessions cannot be reverted
                 if not self.binary.can(Feature.ROLLBACK):
                     raise
             else:
                 return
-        await self.api.roll_back_thread(session_id, turns)
+        await self.api.call("thread/rollback", timeout=OPEN_TIMEOUT, threadId=session_id, numTurns=turns)
 
     async def compact(self, session_id: str) -> None:
         # Compacting runs as a turn, after which Codex would continue with the goal.
         self.keep_goal_paused(session_id)
-        await self.api.compact_thread(session_id)
+        await self.api.call("thread/compact/start", threadId=session_id)
 
     async def rename(self, session_id: str, name: str) -> None:
-        await self.api.name_thread(session_id, name)
+        await self.api.call("thread/name/set", threadId=session_id, name=name)
 
     async def archive(self, session_id: str) -> None:
-        await self.api.archive_thread(session_id)
+        await self.api.call("thread/archive", threadId=session_id)
         self.forget(session_id)
 
     async def unarchive(self, session_id: str) -> None:
-        await self.api.unarchive_thread(session_id)
+        await self.api.call("thread/unarchive", threadId=session_id)
 
     async def unload(self, session_id: str) -> None:
         """Make Codex release a thread by archiving it. It keeps any other thread in memory."""
@@ -773,10 +783,11 @@ class AppServerEngine(RoutedEngine):
     async def set_goal(self, session_id: str, objective: str | None) -> Goal | None:
         self.keep_goal_paused(session_id)
         if objective is None:
-            await self.api.clear_goal(session_id)
+            await self.api.call("thread/goal/clear", threadId=session_id)
             return None
         self.hold_to_roots(session_id)  # Codex starts to work on it immediately
-        return await self.api.set_goal(session_id, objective)
+        answer = await self.api.call("thread/goal/set", threadId=session_id, objective=objective, status="active")
+        return read_goal(answer)
 
     # --- reviews -----------------------------------------------------------------------------------------------------
 
@@ -793,7 +804,7 @@ class AppServerEngine(RoutedEngine):
     # --- about Codex -------------------------------------------------------------------------------------------------
 
     async def models(self) -> tuple[Model, ...]:
-        return await self.api.models()
+        return tuple(map(read_model, rows((await self.api.call("model/list")).get("data"))))
 
     async def account(self) -> Account:
         return await self.api.account()
@@ -802,14 +813,13 @@ class AppServerEngine(RoutedEngine):
         return await self._logins.start(with_code=with_code)
 
     async def login_ended(self, login: Login) -> str | None:
-        error = await self._logins.wait(login, self._gone)
-        # A lost engine wakes the waiter as well.
-        if self.lost is not None:
-            raise self.lost.again()
+        self._check()
+        error = await self._logins.wait(login)
+        self._check()  # a lost engine ends the waiting too
         return error
 
     async def skills(self, directory: Path) -> SkillList:
-        return await self.api.skills(directory)
+        return read_skills(await self.api.call("skills/list", cwds=[str(directory)]))
 
     async def read_config(self, directory: Path | None) -> AgentConfig:
         return await self.api.config(directory)
@@ -825,7 +835,14 @@ class AppServerEngine(RoutedEngine):
         )
 
     async def write_config(self, edits: Sequence[ConfigEdit], *, version: str | None) -> str | None:
-        return await self.api.write_config(edits, version=version)
+        """Change the user's file: all of it, or nothing. Return what overrides a value of it, in Codex's words."""
+        written = [{"keyPath": edit.key, "value": edit.value, "mergeStrategy": "replace"} for edit in edits]
+        # Deleting a key works only with the batch method.
+        if len(edits) == 1 and edits[0].value is not None:
+            answer = await self.api.call("config/value/write", expectedVersion=version, **written[0])
+        else:
+            answer = await self.api.call("config/batchWrite", edits=written, expectedVersion=version)
+        return optional_text(mapping(answer.get("overriddenMetadata")).get("message")) or None
 
     async def unknown_settings(self, edits: Sequence[ConfigEdit], env: Mapping[str, str]) -> tuple[str, ...]:
         """Ask a Codex with `--strict-config` (0.145 and newer). Its home is empty, so that only these keys count."""
@@ -850,7 +867,7 @@ class AppServerEngine(RoutedEngine):
         Codex can only be asked with a ChatGPT login; limits reported during work are always known.
         """
         try:
-            answer = await self.api.rate_limits()
+            answer = await self.api.call("account/rateLimits/read")
         # The answer without a ChatGPT login is an error.
         except EngineRefused as refused:
             log.debug("account/rateLimits/read: %s", refused)

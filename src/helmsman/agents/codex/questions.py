@@ -570,7 +570,6 @@ class OpenQuestions:
         self._unproved: dict[int | str, IncomingRequest] = {}
         """Commands of which is not yet known whether a yes stays in the sandbox."""
         self._open: dict[str, IncomingRequest] = {}
-        self._by_request: dict[int | str, str] = {}
         self._tool_calls: dict[str, IncomingRequest] = {}
         """Calls of a program's functions, by their ids."""
 
@@ -579,7 +578,7 @@ class OpenQuestions:
         if request is None:
             raise QuestionNotOpen.any_more(question.id)
         result = write_answer(request, choices)
-        self._forget(question.id)  # from here on no other answer is possible
+        del self._open[question.id]  # from here on no other answer is possible
         reason = choices[0].reason if choices else None
         with anyio.CancelScope(shield=True):  # bounded; a caller who leaves now must not leave Codex without its answer
             if reason is not None:
@@ -642,42 +641,25 @@ class OpenQuestions:
 
     def resolved(self, params: Mapping[str, Any]) -> None:
         """Handle Codex's report that a request needs no answer any longer."""
-        request_id = params.get("requestId")
-        if isinstance(request_id, int | str):
-            self._unproved.pop(request_id, None)
-            # The same request id may belong to a call of a tool.
-            for call_id in [key for key, request in self._tool_calls.items() if request.id == request_id]:
-                del self._tool_calls[call_id]
-        question_id = self._by_request.get(request_id) if isinstance(request_id, int | str) else None
-        if question_id is not None:
-            self._withdraw(question_id, "codex")
+        self._withdraw(lambda request: request.id == params.get("requestId"), "codex")
 
     def withdraw_of(self, thread_id: str, *, by: str) -> None:
         """Withdraw the open requests of a thread."""
-        for request_id in [key for key, request in self._unproved.items() if thread_of(request) == thread_id]:
-            del self._unproved[request_id]
-        for call_id in [key for key, request in self._tool_calls.items() if thread_of(request) == thread_id]:
-            del self._tool_calls[call_id]
-        for question_id in [key for key, request in self._open.items() if thread_of(request) == thread_id]:
-            self._withdraw(question_id, by)
+        self._withdraw(lambda request: thread_of(request) == thread_id, by)
+
+    def _withdraw(self, is_meant: Callable[[IncomingRequest], bool], by: str) -> None:
+        self._unproved = {key: request for key, request in self._unproved.items() if not is_meant(request)}
+        self._tool_calls = {key: request for key, request in self._tool_calls.items() if not is_meant(request)}
+        for question_id, request in list(self._open.items()):
+            if is_meant(request):
+                del self._open[question_id]
+                thread_id = thread_of(request) or ""
+                self._router.deliver(QuestionClosed(session_id=thread_id, question_id=question_id, answer=None, by=by))
 
     def clear(self) -> None:
         self._unproved.clear()
         self._open.clear()
         self._tool_calls.clear()
-        self._by_request.clear()
-
-    def _forget(self, question_id: str) -> None:
-        request = self._open.pop(question_id, None)
-        if request is not None:
-            self._by_request.pop(request.id, None)
-
-    def _withdraw(self, question_id: str, by: str) -> None:
-        request = self._open.get(question_id)
-        self._forget(question_id)
-        thread_id = thread_of(request) if request is not None else None
-        if thread_id is not None:
-            self._router.deliver(QuestionClosed(session_id=thread_id, question_id=question_id, answer=None, by=by))
 
     def _is_own(self, thread_id: str) -> bool:
         state = self._threads.get(thread_id)
@@ -701,7 +683,6 @@ class OpenQuestions:
             return False
         # Recorded before it is delivered: the answer may come immediately.
         self._open[question.id] = request
-        self._by_request[request.id] = question.id
         self._router.deliver(
             QuestionAsked(
                 session_id=session_id,

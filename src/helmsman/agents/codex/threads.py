@@ -7,13 +7,14 @@ import os
 import time
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import anyio
 
 from helmsman.agents.codex.access import Policy, read_policy
 from helmsman.agents.codex.configuration import Configuration, files_state, merge_config
-from helmsman.agents.codex.connection import AppServer, Thread, ThreadSettings
+from helmsman.agents.codex.connection import AppServer, Thread, user_input
 from helmsman.agents.codex.features import Feature
 from helmsman.agents.codex.watching import turn_id
 from helmsman.agents.protocol import Opened
@@ -25,7 +26,6 @@ from helmsman.git.command import repository_root
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from anyio.abc import TaskGroup
 
@@ -45,6 +45,7 @@ _PLAN: Final = "plan"
 _DEFAULT: Final = "default"
 _OLDEST_DEFAULT: Final = "code"
 """Default mode in Codex 0.93."""
+_START: Final = "turn/start"
 
 _READ_ONLY: Final[Mapping[str, Any]] = {"type": "readOnly"}
 
@@ -56,98 +57,6 @@ that somebody else could carry it out, end your answer with it, in Markdown, bet
 Plan mode ends when the person says that the plan is approved.
 """
 """Instructions of plan mode, for versions of Codex that have the mode without instructions."""
-
-
-@dataclass(slots=True)
-class ThreadMode:
-    """Settings that a change of mode must repeat (they would be reset otherwise), and whether the thread is in plan
-    mode.
-    """
-
-    model: str = ""
-    effort: str | None = None
-    planning: bool = False
-
-    def learn(self, thread: Thread) -> None:
-        """Take in what Codex says of a thread it has opened."""
-        # Not every answer has them.
-        self.model = thread.model or self.model
-        self.effort = thread.effort or self.effort
-        self.planning = self.planning or thread.mode == _PLAN
-
-
-def turn_policy(
-    binary: CodexBinary, access: Access, turn: TurnInput, known: Policy | None, directory: str | None
-) -> Policy:
-    """Return the policy of a turn with explicit settings; a review has none."""
-    policy = access.policy(directory)
-    if turn.plan:
-        policy = replace(policy, sandbox=_READ_ONLY)
-    if known is None:
-        return policy
-    # Older versions keep the roots that the thread was opened with.
-    roots = policy.workspace_roots if binary.can(Feature.WORKSPACE_ROOTS) else known.workspace_roots
-    return replace(policy, reviewer=known.reviewer, workspace_roots=roots)
-
-
-async def begin(
-    api: AppServer,
-    binary: CodexBinary,
-    thread_id: str,
-    turn: TurnInput,
-    access: Access,
-    mode: ThreadMode,
-    *,
-    model: str | None,
-    workspace_roots: Sequence[str] | None = None,
-) -> str:
-    """Begin a turn in a loaded, idle thread; its id. `workspace_roots` replace those the thread was opened with."""
-    if turn.review is not None:
-        return await api.start_review(thread_id, _review_target(turn.review))
-    # A change of mode resets both unless they are repeated.
-    mode.model = model or mode.model
-    mode.effort = turn.effort or mode.effort
-    if turn.plan:
-        instructions = None if binary.can(Feature.PLAN_INSTRUCTIONS) else _PLAN_INSTRUCTIONS
-        turn_id = await api.start_turn(
-            thread_id,
-            replace(turn, output_schema=None),  # the work has to fit it, not the plan
-            # A plan must not change anything, whatever the session allows.
-            sandbox_policy=_READ_ONLY,
-            approval_policy="never",
-            model=model,
-            mode=_mode(_PLAN, mode, instructions),
-        )
-        mode.planning = True
-        return turn_id
-
-    async def start(name: str | None) -> str:
-        return await api.start_turn(
-            thread_id,
-            turn,
-            sandbox_policy=access.turn_sandbox,
-            approval_policy=access.approval_policy,
-            model=model,
-            mode=None if name is None else _mode(name, mode),
-            workspace_roots=workspace_roots,
-        )
-
-    if not mode.planning and turn.kind != "work":  # a thread that was resumed may be in plan mode without our knowledge
-        return await start(None)
-    # Ending plan mode must name a mode, and its name differs by version.
-    try:
-        turn_id = await start(_DEFAULT)
-    except EngineRefused as refused:
-        if f"unknown variant `{_DEFAULT}`" not in str(refused.details.get("rpc_message")):
-            raise
-        turn_id = await start(_OLDEST_DEFAULT)
-    mode.planning = False
-    return turn_id
-
-
-def _mode(name: str, mode: ThreadMode, instructions: str | None = None) -> dict[str, Any]:
-    settings = {"model": mode.model, "reasoning_effort": mode.effort, "developer_instructions": instructions}
-    return {"mode": name, "settings": settings}
 
 
 def _review_target(target: ReviewTarget) -> dict[str, Any]:
@@ -176,7 +85,11 @@ class ThreadState:
     """Its goal was paused while it was loaded, and may be gone on with after the next turn."""
     policy: Policy | None = None
     """Policy in force: as Codex reported it, or as the newest turn set it."""
-    mode: ThreadMode = field(default_factory=ThreadMode)
+    planning: bool = False
+    """Whether it is in plan mode."""
+    known_model: str = ""
+    effort: str | None = None
+    """Both are reset by a change of mode that does not repeat them."""
     turn_id: str | None = None
     ended_turn_id: str | None = None
     reviewing: bool = False
@@ -190,7 +103,10 @@ class ThreadState:
     def opened(self, thread: Thread, options: SessionOptions, access: Access) -> None:
         """Codex has opened the thread under these options."""
         self.options, self.access, self.directory, self.policy = options, access, thread.cwd, thread.policy
-        self.mode.learn(thread)
+        # Not every answer names them.
+        self.known_model = thread.model or self.known_model
+        self.effort = thread.effort or self.effort
+        self.planning = self.planning or thread.mode == _PLAN
 
     def changed(self, params: Mapping[str, Any]) -> None:
         """Handle changed settings of the thread: by our own turn, or by another client of the same engine."""
@@ -200,6 +116,66 @@ class ThreadState:
             roots = self.policy.workspace_roots if self.policy is not None else ()
             reported = read_policy({**settings, "sandbox": settings.get("sandboxPolicy")})
             self.policy = replace(reported, workspace_roots=roots)
+
+    def policy_of(self, turn: TurnInput, access: Access, binary: CodexBinary) -> Policy:
+        """Return the policy of a turn with explicit settings; a review has none."""
+        policy = access.policy(self.directory)
+        if turn.plan:
+            policy = replace(policy, sandbox=_READ_ONLY)
+        if self.policy is None:
+            return policy
+        # Older versions keep the roots that the thread was opened with.
+        roots = policy.workspace_roots if binary.can(Feature.WORKSPACE_ROOTS) else self.policy.workspace_roots
+        return replace(policy, reviewer=self.policy.reviewer, workspace_roots=roots)
+
+    async def begin_turn(
+        self,
+        api: AppServer,
+        binary: CodexBinary,
+        thread_id: str,
+        turn: TurnInput,
+        access: Access,
+        workspace_roots: Sequence[str] | None,
+    ) -> str:
+        """Begin a turn in the loaded, idle thread; its id. `workspace_roots` replace those the thread was opened with."""
+        if turn.review is not None:
+            return await api.begin_turn("review/start", threadId=thread_id, target=_review_target(turn.review))
+        self.known_model = self.model or self.known_model
+        self.effort = turn.effort or self.effort
+        params: dict[str, Any] = {
+            "threadId": thread_id,
+            "input": user_input(turn.text, turn.images),
+            "effort": turn.effort,
+            "model": self.model,
+        }
+        if turn.plan:
+            # A plan must not change anything, whatever the session allows. The work has to fit the schema, not the plan.
+            params |= {"sandboxPolicy": _READ_ONLY, "approvalPolicy": "never"}
+            instructions = None if binary.can(Feature.PLAN_INSTRUCTIONS) else _PLAN_INSTRUCTIONS
+            turn_id = await api.begin_turn(_START, **params, collaborationMode=self._mode(_PLAN, instructions))
+            self.planning = True
+            return turn_id
+        params |= {
+            "outputSchema": turn.output_schema,
+            "sandboxPolicy": access.turn_sandbox,
+            "approvalPolicy": access.approval_policy,
+            "runtimeWorkspaceRoots": workspace_roots,
+        }
+        if not self.planning and turn.kind != "work":  # a resumed thread may be in plan mode without our knowledge
+            return await api.begin_turn(_START, **params)
+        # Ending plan mode must name a mode, and its name differs by version.
+        try:
+            turn_id = await api.begin_turn(_START, **params, collaborationMode=self._mode(_DEFAULT))
+        except EngineRefused as refused:
+            if f"unknown variant `{_DEFAULT}`" not in str(refused.details.get("rpc_message")):
+                raise
+            turn_id = await api.begin_turn(_START, **params, collaborationMode=self._mode(_OLDEST_DEFAULT))
+        self.planning = False
+        return turn_id
+
+    def _mode(self, name: str, instructions: str | None = None) -> dict[str, Any]:
+        settings = {"model": self.known_model, "reasoning_effort": self.effort, "developer_instructions": instructions}
+        return {"mode": name, "settings": settings}
 
     def began(self, turn_id: str) -> None:
         if self.turn_id != turn_id:  # reported twice, by the answer and by a notification; a waiter must not be lost
@@ -219,17 +195,26 @@ class ThreadState:
 _ONLY_AT_OPENING: Final = ("profile", "config", "base_instructions", "developer_instructions", "trust_repository")
 
 
-def thread_settings(options: SessionOptions, access: Access) -> ThreadSettings:
-    return ThreadSettings(
-        cwd=options.cwd,
-        model=options.model,
-        sandbox=access.thread_sandbox,
-        approval_policy=access.approval_policy,
-        config=_with_variables(access.config, options.environment),
-        base_instructions=options.base_instructions,
-        developer_instructions=options.developer_instructions,
-        tools=options.tools,
-    )
+def thread_settings(options: SessionOptions, access: Access) -> dict[str, Any]:
+    """Return the parameters with which Codex opens a thread; None is not sent."""
+    return {
+        "cwd": None if options.cwd is None else str(options.cwd),
+        "model": options.model,
+        "sandbox": access.thread_sandbox,
+        "approvalPolicy": access.approval_policy,
+        "config": _with_variables(access.config, options.environment) or None,
+        "baseInstructions": options.base_instructions,
+        "developerInstructions": options.developer_instructions,
+    }
+
+
+def client_tools(options: SessionOptions) -> dict[str, Any]:
+    """Return the parameter with the functions of a program. Only new threads take it, and keep them."""
+    tools = [
+        {"type": "function", "name": tool.name, "description": tool.description, "inputSchema": tool.input_schema}
+        for tool in options.tools
+    ]
+    return {"dynamicTools": tools or None}
 
 
 def _with_variables(config: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
@@ -374,7 +359,7 @@ async def pause_goal(api: AppServer, binary: CodexBinary, thread_id: str) -> boo
         return False
     if goal is None or goal.status != "active":
         return False
-    await api.set_goal_status(thread_id, "paused")
+    await _set_goal_status(api, thread_id, "paused")
     return True
 
 
@@ -383,9 +368,13 @@ async def resume_goal(api: AppServer, thread_id: str) -> None:
     try:
         goal = await api.goal(thread_id)
         if goal is not None and goal.status == "paused":
-            await api.set_goal_status(thread_id, "active")
+            await _set_goal_status(api, thread_id, "active")
     except HelmsmanError as error:
         log.warning("the goal of session %s stays paused: %s", thread_id, error)
+
+
+async def _set_goal_status(api: AppServer, thread_id: str, status: str) -> None:
+    await api.call("thread/goal/set", threadId=thread_id, status=status)
 
 
 # --- a thread opened in advance --------------------------------------------------------------------------------------
@@ -408,7 +397,7 @@ _OTHER_FILES: Final = ("_file", "_json")
 
 @dataclass(slots=True)
 class _Spare:
-    settings: ThreadSettings
+    settings: Mapping[str, Any]
     context: object
     opened: anyio.Event = field(default_factory=anyio.Event)
     gone: anyio.Event = field(default_factory=anyio.Event)
@@ -425,10 +414,10 @@ class SpareThread:
         self._can = binary.can(Feature.TRACELESS_THREADS) and binary.can(Feature.UNSUBSCRIBE)
         self._configuration = configuration
         self._spare: _Spare | None = None
-        self._last: ThreadSettings | None = None
-        self._wanted: ThreadSettings | None = None
+        self._last: Mapping[str, Any] | None = None
+        self._wanted: Mapping[str, Any] | None = None
 
-    async def open(self, settings: ThreadSettings) -> Thread:
+    async def open(self, settings: Mapping[str, Any]) -> Thread:
         """Return a new thread with these settings: the spare one if it is equal, otherwise one that is opened now."""
         # Only the second equal start in a row makes another one likely.
         self._wanted = settings if self._can and settings == self._last else None
@@ -445,7 +434,7 @@ class SpareThread:
                     return spare.thread
             finally:
                 spare.gone.set()
-        return await self._api.start_thread(settings)
+        return await self._api.open_thread("thread/start", **settings)
 
     def turn_ended(self, is_busy: Callable[[], bool]) -> None:
         """Open a thread for the next start if nothing runs and the next start is likely to equal the last."""
@@ -463,7 +452,7 @@ class SpareThread:
 
     async def _keep(self, spare: _Spare) -> None:
         try:
-            spare.thread = await self._api.start_thread(spare.settings)
+            spare.thread = await self._api.open_thread("thread/start", **spare.settings)
         except HelmsmanError as error:
             log.debug("no thread could be opened in advance: %s", error)
             return
@@ -477,17 +466,18 @@ class SpareThread:
         if not spare.is_used:
             try:
                 # Codex unloads it after a while; without a turn it leaves no file.
-                await self._api.unsubscribe(spare.thread.id)
+                await self._api.call("thread/unsubscribe", threadId=spare.thread.id)
             except HelmsmanError as error:
                 log.debug("a thread opened in advance could not be let go of: %s", error)
 
-    def _context_of(self, settings: ThreadSettings) -> object | None:
+    def _context_of(self, settings: Mapping[str, Any]) -> object | None:
         """Return everything that a thread opened now would depend on, apart from its settings; None forbids a spare
         thread.
         """
         # Only a cached configuration tells, without asking, that nothing has changed.
-        known = self._configuration.cached(settings.cwd)
-        if known is None or settings.cwd is None or not all(map(_is_plain, (settings.config or {}).items())):
+        directory = Path(settings["cwd"])
+        known = self._configuration.cached(directory)
+        if known is None or not all(map(_is_plain, (settings["config"] or {}).items())):
             return None
         # Servers and hooks would be started for a thread that may never be used.
         if any(known.config.get(key) for key in _WITH_EFFECTS) or _names_files(known.config):
@@ -495,13 +485,13 @@ class SpareThread:
         fallbacks = known.config.get("project_doc_fallback_filenames")
         names = (*_INSTRUCTIONS, *(map(str, fallbacks) if isinstance(fallbacks, list) else ()))
         homes = tuple(map(os.fspath, self._configuration.homes))
-        hooks, instructions, folders = _files(homes, _places(settings.cwd, known.config), names)
+        hooks, instructions, folders = _files(homes, _places(directory, known.config), names)
         if any(files_state(hooks)):
             return None
         rules = tuple(_rules(folders))
         today = time.strftime("%Y-%m-%d %Z")
         # Codex puts the date into a new thread's context.
-        return known.state, files_state(instructions), rules, files_state(rules), file_identity(settings.cwd), today
+        return known.state, files_state(instructions), rules, files_state(rules), file_identity(directory), today
 
 
 def _places(directory: Path, config: Mapping[str, Any]) -> tuple[str, ...]:
