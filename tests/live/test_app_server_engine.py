@@ -19,17 +19,15 @@ from helmsman.errors import (
     EngineRefused,
     InvalidInput,
     QuestionNotOpen,
-    SessionBusy,
     SessionIdle,
-    SessionNotFound,
 )
 from helmsman.model.events import EngineGone, Event, QuestionAsked, QuestionClosed, TurnEnded
 from helmsman.model.options import SessionOptions, TurnInput
 from helmsman.model.questions import Choice, Question
 from helmsman.sessions.state import SessionState
-from helmsman.testing import CodexHome, ScriptedModel, add, always, hang, patch, run, say, spawn_agent
+from helmsman.testing import CodexHome, ScriptedModel, always, hang, run, say, spawn_agent
 from helmsman.testing.script import Step
-from tests.engines import resume_turn, start_turn
+from tests.engines import start_turn
 
 pytestmark = pytest.mark.anyio
 
@@ -83,13 +81,6 @@ async def begin(engine: AppServerEngine, prompt: str, **options: Any) -> Followe
     follower = Follower(await start_turn(engine, SessionOptions(**options), TurnInput(text=prompt)))
     engine.attach(follower.opened.session_id, follower)
     return follower
-
-
-async def test_a_turn_runs_from_start_to_end(engine: AppServerEngine, model: ScriptedModel, folder: Path) -> None:
-    model.on("hello", say("Hel", "lo"))
-    session = await begin(engine, "hello", cwd=folder)
-    assert (await session.end()).outcome == "completed"
-    assert session.state.result == "Hello"
 
 
 async def test_a_sandbox_that_writes_does_not_make_codex_trust_the_repository(
@@ -154,35 +145,6 @@ async def test_writable_roots_need_the_sandbox_that_has_them(engine: AppServerEn
         await begin(engine, "x", cwd=folder, writes="nothing", writable_roots=(folder,))
 
 
-@pytest.mark.parametrize(
-    ("choice", "ran", "outcome"),
-    [("approve", True, "completed"), ("deny", False, "completed"), ("abort", False, "interrupted")],
-)
-async def test_a_command_waits_for_its_answer(
-    engine: AppServerEngine, model: ScriptedModel, folder: Path, choice: str, ran: bool, outcome: str
-) -> None:
-    model.on("touch", run("touch approved.txt", escalate="need it"), say("after"))
-    session = await begin(engine, "touch", cwd=folder, writes="workspace", asks="when_needed")
-    question = await session.question()
-    assert question.type == "command_approval"
-    assert "touch approved.txt" in question.details["command"]
-    assert question.details["reason"] == "need it"
-    await engine.answer(question, (Choice(choice),))
-    session(QuestionClosed(session_id=question.session_id, question_id=question.id, answer=choice, by="test"))
-    assert (await session.end()).outcome == outcome
-    assert (folder / "approved.txt").exists() is ran
-
-
-async def test_the_reason_for_a_refusal_reaches_the_model_in_the_same_turn(
-    engine: AppServerEngine, model: ScriptedModel, folder: Path
-) -> None:
-    model.on("touch", run("touch x", escalate="need it"), say("I see"))
-    session = await begin(engine, "touch", cwd=folder, asks="when_needed")
-    await engine.answer(await session.question(), (Choice("deny", "that is production"),))
-    await session.end()
-    assert "that is production" in model.requests[-1].user_texts[-1]
-
-
 async def test_a_question_is_answered_once(engine: AppServerEngine, model: ScriptedModel, folder: Path) -> None:
     model.on("touch", run("touch x", escalate="need it"), say("ok"))
     session = await begin(engine, "touch", cwd=folder, asks="when_needed")
@@ -192,51 +154,6 @@ async def test_a_question_is_answered_once(engine: AppServerEngine, model: Scrip
         await engine.answer(question, (Choice("approve"),))
     await session.end()
     assert not (folder / "x").exists()
-
-
-async def test_a_patch_waits_with_its_real_diff(engine: AppServerEngine, model: ScriptedModel, folder: Path) -> None:
-    model.on("patch", patch(add("new.txt", "hello\nworld\n")), say("ok"))
-    session = await begin(engine, "patch", cwd=folder, writes="nothing", asks="when_needed")
-    question = await session.question()
-    assert question.type == "patch_approval"
-    assert "+hello\n+world" in question.details["diff"]
-    assert "+++ b/" in question.details["diff"]
-    await engine.answer(question, (Choice("approve"),))
-    await session.end()
-    assert (folder / "new.txt").read_text(encoding="utf-8") == "hello\nworld\n"
-
-
-async def test_an_interrupt_stops_the_turn_and_its_command(
-    engine: AppServerEngine, model: ScriptedModel, folder: Path
-) -> None:
-    model.on("sleep", run("echo $$ > pid; exec sleep 600"), say("never"))
-    session = await begin(engine, "sleep", cwd=folder, writes="workspace", asks="never")
-    with anyio.fail_after(20):
-        while not (folder / "pid").exists() or not (folder / "pid").read_text(encoding="utf-8").strip():
-            await anyio.sleep(0.02)
-    pid = int((folder / "pid").read_text(encoding="utf-8"))
-    await engine.interrupt(session.opened.session_id)
-    assert (await session.end()).outcome == "interrupted"
-    with anyio.fail_after(5):
-        while "sleep" in cmdline(pid):
-            await anyio.sleep(0.02)
-
-
-def cmdline(pid: int) -> str:
-    try:
-        with open(f"/proc/{pid}/cmdline", encoding="utf-8") as file:  # noqa: PTH123
-            return file.read()
-    except OSError:
-        return ""
-
-
-async def test_interrupting_an_idle_session_is_no_error(
-    engine: AppServerEngine, model: ScriptedModel, folder: Path
-) -> None:
-    model.on("hello", say("hi"))
-    session = await begin(engine, "hello", cwd=folder)
-    await session.end()
-    await engine.interrupt(session.opened.session_id)
 
 
 async def test_an_interrupt_closes_the_open_question(
@@ -254,19 +171,6 @@ async def test_an_interrupt_closes_the_open_question(
     assert not (folder / "x").exists()
 
 
-async def test_steering_reaches_the_model_in_the_running_turn(
-    engine: AppServerEngine, model: ScriptedModel, folder: Path
-) -> None:
-    gate = model.gate()
-    model.on("work", [say("first", gate), run("true")], say("second"))
-    session = await begin(engine, "work", cwd=folder, asks="never")
-    await gate.reached()
-    await engine.steer(session.opened.session_id, "hurry up")
-    gate.release()
-    await session.end()
-    assert "hurry up" in model.requests[-1].user_texts
-
-
 async def test_there_is_nothing_to_steer_in_an_idle_session(
     engine: AppServerEngine, model: ScriptedModel, folder: Path
 ) -> None:
@@ -275,60 +179,6 @@ async def test_there_is_nothing_to_steer_in_an_idle_session(
     await session.end()
     with pytest.raises(SessionIdle):
         await engine.steer(session.opened.session_id, "more")
-
-
-async def test_a_second_turn_is_refused_while_one_is_running(
-    engine: AppServerEngine, model: ScriptedModel, folder: Path
-) -> None:
-    model.on("wait", hang())
-    session = await begin(engine, "wait", cwd=folder)
-    with pytest.raises(SessionBusy):
-        await engine.run_turn(session.opened.session_id, SessionOptions(cwd=folder), TurnInput(text="more"))
-    await engine.interrupt(session.opened.session_id)
-
-
-async def test_a_session_continues_in_another_process_with_the_policy_asked_for(
-    codex_binary: Path, codex_home: CodexHome, model: ScriptedModel, folder: Path
-) -> None:
-    model.on("first", say("one"))
-    model.on("second", run("touch x"), say("two"))
-    async with engine_on(codex_binary, codex_home) as engine:
-        full = {"cwd": folder, "writes": "anything", "asks": "never"}
-        session = await begin(engine, "first", **full)
-        await session.end()
-    async with engine_on(codex_binary, codex_home) as engine:
-        opened = await resume_turn(
-            engine, session.opened.session_id, SessionOptions(cwd=folder), TurnInput(text="second")
-        )
-        again = Follower(opened)
-        engine.attach(opened.session_id, again)
-        await again.end()
-    assert (opened.sandbox, opened.approval_policy) == ("read-only", "on-request")
-    assert not (folder / "x").exists()
-    assert model.requests[-1].user_texts[-1] == "second"
-
-
-async def test_a_fork_shares_the_history_and_not_the_policy(
-    engine: AppServerEngine, model: ScriptedModel, folder: Path
-) -> None:
-    model.on("first", say("one"))
-    model.on("second", say("two"))
-    session = await begin(engine, "first", cwd=folder, writes="anything", asks="never")
-    await session.end()
-    opened = await engine.fork(session.opened.session_id, SessionOptions(cwd=folder))
-    await engine.run_turn(opened.session_id, SessionOptions(cwd=folder), TurnInput(text="second"))
-    fork = Follower(opened)
-    engine.attach(opened.session_id, fork)
-    await fork.end()
-    assert opened.session_id != session.opened.session_id
-    assert (opened.sandbox, opened.approval_policy) == ("read-only", "on-request")
-    assert model.requests[-1].user_texts[-2:] == ("first", "second")
-
-
-async def test_an_unknown_session_is_not_found(engine: AppServerEngine) -> None:
-    for unknown in ("0199a0f2-0000-7000-8000-000000000000", "nonsense"):
-        with pytest.raises(SessionNotFound):
-            await resume_turn(engine, unknown, SessionOptions(), TurnInput(text="x"))
 
 
 async def test_a_bad_configuration_value_is_refused_by_name(engine: AppServerEngine, folder: Path) -> None:

@@ -160,6 +160,7 @@ async def test_command_approval(
     (question,) = session.questions
     assert question.type == "command_approval"
     assert "touch made.txt" in question.details["command"]
+    assert question.details["reason"] == "need it"
     await session.respond(question.id, choice)
     await finished(session)
     assert session.status == ("interrupted" if choice == "abort" else "done")
@@ -194,6 +195,7 @@ async def test_patch_approval_with_its_diff(
     assert await session.wait(timeout=SECONDS)
     (question,) = session.questions
     assert question.type == "patch_approval"
+    assert "+++ b/" in question.details["diff"]
     assert "+hello\n+world\n" in question.details["diff"]
     (part,) = question_as_dict(question)["questions"]
     assert "new.txt  +2 -0" in part["question"]  # for clients that show only the text
@@ -310,6 +312,7 @@ async def test_policy_is_not_wider_after_resume_and_fork(
 
 
 async def test_unknown_session(helm: HelmsmanService, model: ScriptedModel, folder: Path, verdict: Any) -> None:
-    with pytest.raises(HelmsmanError) as caught:
-        await helm.say("0199a0f2-0000-7000-8000-000000000000", "x")
-    assert caught.value.code == "session_not_found"
+    for unknown in ("0199a0f2-0000-7000-8000-000000000000", "nonsense"):
+        with pytest.raises(HelmsmanError) as caught:
+            await helm.say(unknown, "x")
+        assert caught.value.code == "session_not_found"

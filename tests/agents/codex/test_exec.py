@@ -18,11 +18,8 @@ from helmsman.agents.codex.binary import find_codex
 from helmsman.agents.codex.exec import open_exec_engine
 from helmsman.agents.process_engine import ProcessEngine
 from helmsman.errors import (
-    EngineLost,
     EngineStartFailed,
     InvalidInput,
-    QuestionNotOpen,
-    SessionBusy,
     SessionLocked,
     SessionNotFound,
     Unsupported,
@@ -41,7 +38,6 @@ from helmsman.model.events import (
     UsageReported,
 )
 from helmsman.model.options import WRITES, SandboxMode, SessionOptions, TurnInput
-from helmsman.model.questions import Question
 from helmsman.testing import CodexHome, ScriptedModel, always, fail, hang, run, say
 from tests.engines import resume_turn, start_turn
 
@@ -191,20 +187,6 @@ async def test_a_session_is_resumed_and_its_usage_adds_up(
     assert usage.last is None
 
 
-async def test_turns_of_one_session_follow_each_other(
-    engine: ProcessEngine, model: ScriptedModel, git_repo: Path
-) -> None:
-    model.on("first", say("one"))
-    model.on("second", say("two"))
-    options = SessionOptions(cwd=git_repo)
-    session_id, follower = await begin(engine, "first", cwd=git_repo)
-    first = await follower.end()
-    begun = await engine.run_turn(session_id, options, TurnInput(text="second"))
-    second = await follower.end(begun.turn_id)
-    assert first.turn_id != second.turn_id
-    assert follower.messages() == ["one", "two"]
-
-
 async def test_the_next_turn_may_begin_the_moment_the_last_has_ended(
     engine: ProcessEngine, model: ScriptedModel, git_repo: Path
 ) -> None:
@@ -216,13 +198,6 @@ async def test_the_next_turn_may_begin_the_moment_the_last_has_ended(
         await engine.run_turn(session_id, SessionOptions(cwd=git_repo), TurnInput(text=str(number)))
     await follower.end()
     assert model.requests[-1].user_texts == ("1", "2", "3")
-
-
-async def test_a_second_turn_at_once_is_refused(engine: ProcessEngine, model: ScriptedModel, git_repo: Path) -> None:
-    model.on("go", hang())
-    session_id, _ = await begin(engine, "go", cwd=git_repo)
-    with pytest.raises(SessionBusy):
-        await engine.run_turn(session_id, SessionOptions(cwd=git_repo), TurnInput(text="more"))
 
 
 async def test_a_session_that_another_process_holds_is_locked(
@@ -452,10 +427,6 @@ async def test_an_interrupt_stops_the_turn_and_its_command(
     assert (await follower.end(begun.turn_id)).outcome == "completed"
 
 
-async def test_interrupting_an_idle_session_is_no_error(engine: ProcessEngine) -> None:
-    await engine.interrupt(NO_SUCH_SESSION)
-
-
 @oldest_and_newest
 async def test_a_failed_turn_says_why(engine: ProcessEngine, model: ScriptedModel, git_repo: Path) -> None:
     model.on("go", fail(429, error_type="usage_limit_reached", resets_at=1894706501))
@@ -514,16 +485,11 @@ async def test_closing_the_engine_ends_everything_and_tells_everyone(
 ) -> None:
     model.on("go", run("echo $$ > pid; sleep 600"), always(say("never")))
     async with engine_on(codex_binary, codex_home) as engine:
-        session_id, follower = await begin(engine, "go", cwd=git_repo, writes="anything")
+        _, follower = await begin(engine, "go", cwd=git_repo, writes="anything")
         pid = int(await read_when_written(git_repo / "pid"))
     assert not is_running(pid)
     assert (await follower.end()).outcome == "interrupted"
     assert isinstance(follower.events[-1], EngineGone)
-    assert isinstance(engine.lost, EngineLost)
-    with pytest.raises(EngineLost):
-        engine.attach(session_id, follower)
-    with pytest.raises(EngineLost):
-        await start_turn(engine, SessionOptions(cwd=git_repo), TurnInput(text="go"))
 
 
 async def test_a_start_that_is_cancelled_leaves_nothing(
@@ -552,18 +518,3 @@ async def test_a_policy_that_asks_is_refused(engine: ProcessEngine, git_repo: Pa
 async def test_a_session_needs_a_directory(engine: ProcessEngine) -> None:
     with pytest.raises(InvalidInput, match="directory"):
         await start_turn(engine, SessionOptions(), TurnInput(text="go"))
-
-
-async def test_exec_cannot_be_steered_or_forked_and_never_asks(engine: ProcessEngine) -> None:
-    assert engine.name == "exec"
-    with pytest.raises(Unsupported, match="app-server"):
-        await engine.steer(NO_SUCH_SESSION, "left")
-    with pytest.raises(Unsupported, match="app-server"):
-        await engine.fork(NO_SUCH_SESSION, SessionOptions())
-    with pytest.raises(QuestionNotOpen):
-        await engine.answer(
-            Question(
-                asker="Codex", id="q1", type="command_approval", session_id=NO_SUCH_SESSION, turn_id=None, prompts=()
-            ),
-            None,
-        )
