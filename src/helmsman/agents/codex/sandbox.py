@@ -90,17 +90,22 @@ def bubblewrap_directory(codex: Path, state_dir: Path) -> Path | None:
 
 def _placed(place: Path, chosen: Path) -> Path:
     directory = private_directory(private_directory(place) / hashlib.sha256(os.fsencode(chosen)).hexdigest()[:12])
+    # A link to the system's program, since its AppArmor profile is attached to the path.
+    return _with_program(directory, chosen if chosen == _SYSTEM else chosen.read_bytes())
+
+
+def _with_program(directory: Path, program: Path | bytes) -> Path:
+    """Return a directory after a program was put there as `bwrap`: a link to one, or its content."""
     own = directory / _NAME
-    if not _is_same(own, chosen):
+    if not _is_same(own, program):
         # A private name, then a rename: Codex may start at any moment and must find a whole program.
         made = directory / f".{_NAME}-{os.getpid()}-{threading.get_ident()}"
         made.unlink(missing_ok=True)
-        # A link to the system's program, since its AppArmor profile is attached to the path.
-        if chosen == _SYSTEM:
-            made.symlink_to(chosen)
+        if isinstance(program, Path):
+            made.symlink_to(program)
         else:
             try:
-                shutil.copyfile(chosen, made)
+                made.write_bytes(program)
             except OSError:
                 made.unlink(missing_ok=True)  # part of it would fill a small disk
                 raise
@@ -109,12 +114,12 @@ def _placed(place: Path, chosen: Path) -> Path:
     return directory
 
 
-def _is_same(own: Path, chosen: Path) -> bool:
-    """Return whether the program in our directory is the one that was chosen, by its content."""
+def _is_same(own: Path, program: Path | bytes) -> bool:
+    """Return whether the program in our directory is the intended one, by its content."""
     try:
-        if chosen == _SYSTEM:
-            return os.readlink(own) == str(chosen)  # noqa: PTH115 - as text
-        return stat.S_ISREG(own.lstat().st_mode) and own.read_bytes() == chosen.read_bytes() and os.access(own, os.X_OK)
+        if isinstance(program, Path):
+            return os.readlink(own) == str(program)  # noqa: PTH115 - as text
+        return stat.S_ISREG(own.lstat().st_mode) and own.read_bytes() == program and os.access(own, os.X_OK)
     except OSError:
         return False
 
@@ -135,7 +140,7 @@ def hiding_directories(plain: Path, state_dir: Path, places: HiddenPlaces) -> tu
     # The second place may have no room; one of both is enough to hide places.
     for find in (private_directory, _second_place):
         try:
-            made.append(_with_script(private_directory(find(first) / name), script))
+            made.append(_with_program(private_directory(find(first) / name), script))
         except OSError as error:
             refused = error
     if not made:
@@ -144,17 +149,6 @@ def hiding_directories(plain: Path, state_dir: Path, places: HiddenPlaces) -> tu
             f"{refused}. Free some space, or set HELMSMAN_STATE_DIR to a directory of your own."
         ) from refused
     return tuple(made)
-
-
-def _with_script(directory: Path, script: bytes) -> Path:
-    own = directory / _NAME
-    if not _has_content(own, script):
-        made = directory / f".{_NAME}-{os.getpid()}-{threading.get_ident()}"
-        made.unlink(missing_ok=True)
-        made.write_bytes(script)
-        made.chmod(0o500)
-        made.replace(own)
-    return directory
 
 
 def _second_place(first: Path) -> Path:
@@ -202,13 +196,6 @@ _PREFIX: Final = "helmsman-bubblewrap-"
 _OF: Final = "of"
 _UNRECORDED: Final[dict[Path, Path]] = {}
 """Second places that only this process knows."""
-
-
-def _has_content(file: Path, content: bytes) -> bool:
-    try:
-        return stat.S_ISREG(file.lstat().st_mode) and file.read_bytes() == content and os.access(file, os.X_OK)
-    except OSError:
-        return False
 
 
 def _hiding_script(bubblewrap: Path, places: HiddenPlaces) -> str:
