@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.figures import Row
-from helmsman.agents.codex.rollout_turns import RolloutSpending
+from helmsman.agents.codex.rollout_turns import CodexSessions
 from helmsman.agents.spending import SpendingIndex
 from helmsman.capabilities.usage_report import all_spendings, report
 from helmsman.tasks.prices import Prices
@@ -96,7 +96,7 @@ def _lines(session_id: str, number: int, begin: datetime) -> list[str]:
 def _time(home: Path, state: Path, sessions: int) -> float:
     """Return processor seconds: on a busy machine the clock includes the time of other programs."""
     began = time.process_time()
-    index = SpendingIndex(RolloutSpending(home), state)
+    index = SpendingIndex(CodexSessions(home), state)
     spendings = all_spendings(index.sessions(), (), names_turn=lambda _agent, turn_id: index.names(turn_id))
     told = report(spendings, "day", Prices())
     assert told.total.usage.input_tokens == sessions * TURNS * 2000

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helmsman.agents.codex.rollout_turns import RolloutSpending
+from helmsman.agents.codex.rollout_turns import CodexSessions
 from helmsman.agents.spending import SessionSpending, TurnSpending
 from helmsman.capabilities import usage_report
 from helmsman.capabilities.usage_report import Spending
@@ -18,7 +18,7 @@ from helmsman.model.events import Usage
 from helmsman.tasks.registry import TurnUsage
 
 all_spendings = partial(
-    usage_report.all_spendings, names_turn=lambda _agent, turn_id: RolloutSpending(Path()).names(turn_id)
+    usage_report.all_spendings, names_turn=lambda _agent, turn_id: CodexSessions(Path()).names(turn_id)
 )
 T1 = "0199a0f2-7c11-7d20-9f0a-3b2d5c8e1f01"
 T2 = "0199a0f2-7c11-7d20-9f0a-3b2d5c8e1f02"

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from helmsman.agents.codex.rollout_turns import RolloutSpending
+from helmsman.agents.codex.rollout_turns import CodexSessions
 from helmsman.agents.spending import SpendingIndex
 from tests.agents.codex.test_rollout_usage import HEAD, begin, count, written
 
@@ -35,7 +35,7 @@ class Places:
 
     def spent(self) -> dict[str, int]:
         """Read with a new process's empty cache."""
-        sessions = SpendingIndex(RolloutSpending(self.home), self.state).sessions()
+        sessions = SpendingIndex(CodexSessions(self.home), self.state).sessions()
         return {session.session_id[-1]: sum(turn.input_tokens for turn in session.turns) for session in sessions}
 
     @property
@@ -70,7 +70,7 @@ def test_each_file_is_read_once_and_again_when_it_has_grown(places: Places) -> N
 
 
 def test_one_index_sees_what_changes_while_it_lives(places: Places) -> None:
-    index = SpendingIndex(RolloutSpending(places.home), places.state)
+    index = SpendingIndex(CodexSessions(places.home), places.state)
     assert index.sessions() == []
     path = places.write(1, begin("t1"), count(10))
     assert len(index.sessions()) == 1

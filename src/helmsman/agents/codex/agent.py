@@ -20,16 +20,13 @@ from helmsman.agents.codex.binary import (
 )
 from helmsman.agents.codex.features import Feature
 from helmsman.agents.codex.processes import commands_left, end_commands
-from helmsman.agents.codex.rollout_turns import read_history, read_turn, turns_of
-from helmsman.agents.codex.rollouts import RolloutIndex
+from helmsman.agents.codex.rollout_turns import CodexSessions
 from helmsman.agents.found_programs import Installed, login_in
 from helmsman.agents.protocol import (
     Agent,
     Capabilities,
     Capability,
     Engine,
-    RecordedTurn,
-    SessionInfo,
 )
 from helmsman.agents.supervisor.records import read_records
 from helmsman.base.caller_context import environment
@@ -38,39 +35,16 @@ from helmsman.errors import EngineLost
 from helmsman.settings import Settings, ensure_state_dir
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
     from helmsman.agents.codex.engine import AppServerEngine
-    from helmsman.agents.codex.rollout_turns import RolloutSpending
     from helmsman.agents.codex.rollouts import CodexTranscripts
     from helmsman.agents.supervisor.client import Owner
     from helmsman.agents.supervisor.records import ProcessRecord
-    from helmsman.model.events import Failure, PastTurn
+    from helmsman.model.events import Failure
     from helmsman.model.options import SessionOptions
-
-
-class CodexSessions(RolloutIndex):
-    """See `helmsman.agents.protocol.SessionIndex`."""
-
-    def turn(self, session_id: str, turn_id: str | None, *, since: datetime | None = None) -> RecordedTurn | None:
-        path = self._path(session_id)
-        return None if path is None else read_turn(path, turn_id, since=since)
-
-    def last_turn(self, info: SessionInfo) -> RecordedTurn | None:
-        return None if info.path is None else read_turn(info.path, None)
-
-    def turns(self, session_id: str) -> Iterable[RecordedTurn]:
-        path = self._path(session_id)
-        return () if path is None else turns_of(path)
-
-    def history(self, info: SessionInfo) -> tuple[PastTurn, ...] | None:
-        return None if info.path is None else read_history(info.path, self._home)
-
-    def _path(self, session_id: str) -> Path | None:
-        info = self.find(session_id)
-        return None if info is None else info.path
 
 
 class _OpenEngine:
@@ -267,10 +241,8 @@ class CodexAgent(Agent):
             return None
         return CodexTranscripts(settings.codex_home, (await find_agent(settings, env)).version)
 
-    def spending(self, settings: Settings, env: Mapping[str, str] | None) -> RolloutSpending:
-        from helmsman.agents.codex.rollout_turns import RolloutSpending
-
-        return RolloutSpending(settings.codex_home)
+    def spending(self, settings: Settings, env: Mapping[str, str] | None) -> CodexSessions:
+        return self.sessions(settings, env)
 
     def commands_left(self, session_ids: Collection[str], directory: Path) -> tuple[str, ...]:
         return commands_left(session_ids, directory)

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 from helmsman.agents.codex.normalise import read_usage, spent_between, turn_failure
 from helmsman.agents.codex.rollouts import (
     OWN_ID,
+    RolloutIndex,
     line_object,
     lines_from_end,
     open_to_the_end,
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from datetime import datetime
 
+    from helmsman.agents.protocol import SessionInfo
     from helmsman.model.events import ChangeKind, Item
 
 # --- outcomes, from the end ------------------------------------------------------------------------------------------
@@ -328,26 +330,6 @@ def _completion(stretch: _Stretch, end: Mapping[str, Any]) -> RecordedTurn:
 # by which a copy is known, but on 0.93 they have none, and all get the time of the copying.
 
 
-class RolloutSpending:
-    """Rollout files under a CODEX_HOME. See `helmsman.agents.spending.SpendingFiles`."""
-
-    def __init__(self, home: Path) -> None:
-        self.home = home
-
-    def files(self) -> Iterable[tuple[str, int, int]]:
-        return rollout_files(self.home)
-
-    def read(self, key: str) -> SessionSpending | None:
-        try:
-            with open_to_the_end(key) as file:
-                return read_spending(file)
-        except OSError:
-            return None
-
-    def names(self, turn_id: str) -> bool:
-        return OWN_ID.fullmatch(turn_id) is not None  # those of before 0.115 are not, nor are those of `codex exec`
-
-
 def read_spending(file: BinaryIO) -> SessionSpending | None:
     """Return the spending of the session in this file; None if it is not a session."""
     head, _ = read_head(io.BytesIO(file.readline()))
@@ -526,6 +508,44 @@ def _command(arguments: object) -> str | None:
         # A shell call: only its script is of interest.
         return words[-1] if len(words) == 3 and words[1] in ("-c", "-lc") else " ".join(words) or None
     return readable(command)
+
+
+# --- all sessions ----------------------------------------------------------------------------------------------------
+
+
+class CodexSessions(RolloutIndex):
+    """See `helmsman.agents.protocol.SessionIndex` and `helmsman.agents.spending.SpendingFiles`."""
+
+    def turn(self, session_id: str, turn_id: str | None, *, since: datetime | None = None) -> RecordedTurn | None:
+        path = self._path(session_id)
+        return None if path is None else read_turn(path, turn_id, since=since)
+
+    def last_turn(self, info: SessionInfo) -> RecordedTurn | None:
+        return None if info.path is None else read_turn(info.path, None)
+
+    def turns(self, session_id: str) -> Iterable[RecordedTurn]:
+        path = self._path(session_id)
+        return () if path is None else turns_of(path)
+
+    def history(self, info: SessionInfo) -> tuple[PastTurn, ...] | None:
+        return None if info.path is None else read_history(info.path, self.home)
+
+    def _path(self, session_id: str) -> Path | None:
+        info = self.find(session_id)
+        return None if info is None else info.path
+
+    def files(self) -> Iterable[tuple[str, int, int]]:
+        return rollout_files(self.home)
+
+    def read(self, key: str) -> SessionSpending | None:
+        try:
+            with open_to_the_end(key) as file:
+                return read_spending(file)
+        except OSError:
+            return None
+
+    def names(self, turn_id: str) -> bool:
+        return OWN_ID.fullmatch(turn_id) is not None  # those of before 0.115 are not, nor are those of `codex exec`
 
 
 # --- Codex's own review ----------------------------------------------------------------------------------------------

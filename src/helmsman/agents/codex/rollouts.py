@@ -226,7 +226,7 @@ class RolloutIndex:
 
     def __init__(self, codex_home: Path, *, open_file: Callable[[Path], BinaryIO] | None = None) -> None:
         """Set up the index. `open_file` opens a rollout for reading, so that tests can count reads."""
-        self._home = codex_home
+        self.home = codex_home
         self._open = open_file or open_rollout
         self._lock = threading.Lock()
         self._heads: dict[str, dict[str, _KnownHead]] = {SESSIONS: {}, ARCHIVED: {}}
