@@ -112,7 +112,7 @@ async def test_a_message_for_a_turn_that_has_just_ended_says_that_none_is_runnin
     engine = await helm.engine()
     assert isinstance(engine, AppServerEngine)
     with pytest.raises(SessionIdle):
-        await engine._api.steer_turn(session.id, str(session.state.turn_id), "more")
+        await engine.api.steer_turn(session.id, str(session.state.turn_id), "more")
 
 
 @DETACHED

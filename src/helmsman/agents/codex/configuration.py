@@ -79,6 +79,14 @@ def _others(codex_home: Path) -> str:
     return f"Use one of: {', '.join(names)}." if names else "Create that file, or leave the profile out."
 
 
+def user_config(codex_home: Path) -> Mapping[str, Any]:
+    """Return the user's own configuration of Codex. It is empty if it is missing or invalid, which Codex reports."""
+    try:
+        return tomllib.loads((codex_home / "config.toml").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+
+
 def check_config(config: Mapping[str, Any], *, where: str = "config") -> dict[str, Any]:
     """Return a copy of configuration values in plain JSON types, by keys as the caller wrote them (dotted or nested).
 

@@ -237,7 +237,7 @@ class AppServerEngine(RoutedEngine):
         # Events name the line they came from only if a supervisor keeps the output.
         if isinstance(transport, SupervisedTransport):
             self._router.position = transport.position
-        self._binary = binary
+        self.binary = binary
         self._codex_home = codex_home
         watched: dict[str, Any] = {}
         if isinstance(transport, SupervisedTransport):
@@ -251,15 +251,16 @@ class AppServerEngine(RoutedEngine):
             join=join_pieces,
             **watched,
         )
-        self._api = AppServer(self._peer, binary)
-        self._configuration = Configuration(self._api.config, codex_home, is_local=binary.remote is None)
-        self._logins = CodexLogins(self._api, self._configuration)
+        self.api = AppServer(self._peer, binary)
+        self._configuration = Configuration(self.api.config, codex_home, is_local=binary.remote is None)
+        self._logins = CodexLogins(self.api, self._configuration)
         self._threads: dict[str, ThreadState] = {}
-        self._questions = OpenQuestions(tasks, self._peer, self._api, binary, self._router, self._threads, codex_home)
+        self._questions = OpenQuestions(tasks, self._peer, self.api, binary, self._router, self._threads, codex_home)
         self._rate_limits: list[RateLimitsReported] = []
         """Newest limits, if any. A list, because views of the engine share it."""
         self._capabilities = app_server_capabilities(binary, detached=engine_id is not None)
-        self._version: Version | None = None
+        self.version: Version | None = None
+        """Version of Codex from the handshake."""
         self._gone = anyio.Event()
         self._leaving = False
         self._held = HeldMessages(replaying=transport.resumed is not None)
@@ -278,22 +279,8 @@ class AppServerEngine(RoutedEngine):
         return self._capabilities
 
     @property
-    def api(self) -> AppServer:
-        """Plain methods of the connection."""
-        return self._api
-
-    @property
-    def binary(self) -> CodexBinary:
-        return self._binary
-
-    @property
     def program(self) -> Path | None:
-        return self._binary.path if self._binary.remote is None else None
-
-    @property
-    def version(self) -> Version | None:
-        """Version of Codex from the handshake."""
-        return self._version
+        return self.binary.path if self.binary.remote is None else None
 
     @property
     def lost(self) -> HelmsmanError | None:
@@ -309,9 +296,9 @@ class AppServerEngine(RoutedEngine):
 
     async def shake_hands(self) -> None:
         self._tasks.start_soon(self._peer.run)
-        self._version = await self._api.initialize()
+        self.version = await self.api.initialize()
         self._held.replaying = False  # all that was said before us came before that answer
-        self._tasks.start_soon(self._api.watch, self._is_busy)
+        self._tasks.start_soon(self.api.watch, self._is_busy)
 
     def _is_busy(self) -> bool:
         return any(state.turn_id for state in self._threads.values())
@@ -345,26 +332,26 @@ class AppServerEngine(RoutedEngine):
         access = await self._plan(options, resuming=False)
         await self._logins.require(options)
         settings = thread_settings(options, access) | client_tools(options)
-        thread = await self._api.open_thread("thread/start", **settings)
+        thread = await self.api.open_thread("thread/start", **settings)
         return self._opened(thread, options, access)
 
     async def resume(self, session_id: str, options: SessionOptions) -> Opened:
         access = await self._plan(options, resuming=True)
         is_loaded = session_id in self._threads
         # Another process may have left the thread loaded. Codex then ignores the options of the resume.
-        if not is_loaded and self._id is not None and session_id in await self._api.loaded_threads():
+        if not is_loaded and self._id is not None and session_id in await self.api.loaded_threads():
             is_loaded = True
             access = replace(access, notes=(*access.notes, *remark_on_ignored(options)))
         # A resumed thread with an active goal starts to work immediately, before its first message.
-        is_goal_paused = not is_loaded and await pause_goal(self._api, self._binary, session_id)
+        is_goal_paused = not is_loaded and await pause_goal(self.api, self.binary, session_id)
         try:
-            thread = await self._api.resume_thread(session_id, thread_settings(options, access))
+            thread = await self.api.resume_thread(session_id, thread_settings(options, access))
             opened = self._opened(thread, options, access, was_loaded=is_loaded)
         except BaseException:
             if is_goal_paused:
                 # Shielded, so that a cancelled resume does not leave the user's goal paused.
                 with anyio.CancelScope(shield=True):
-                    await resume_goal(self._api, session_id)
+                    await resume_goal(self.api, session_id)
             raise
         self._state(session_id).is_goal_paused |= is_goal_paused
         # Messages about a turn that an earlier hub left were held until the session had an owner.
@@ -403,10 +390,10 @@ class AppServerEngine(RoutedEngine):
         """Attach to a loaded thread. Its newest turn comes from the output of Codex, or else in Codex's answer."""
         state, settings = self._state(thread_id), thread_settings(options, access)
         if self._held.has_replayed(thread_id):
-            if self._binary.can(Feature.THREAD_STATUS):
-                thread = await self._api.resume_thread(thread_id, settings)
+            if self.binary.can(Feature.THREAD_STATUS):
+                thread = await self.api.resume_thread(thread_id, settings)
             else:  # resuming a running thread would load it twice, and the first copy could not be interrupted
-                thread = await self._api.read_thread(thread_id)
+                thread = await self.api.read_thread(thread_id)
             # The policy is known before events are released, which may be questions.
             state.opened(thread, options, access)
             await self._let_speak(thread_id)
@@ -414,7 +401,7 @@ class AppServerEngine(RoutedEngine):
             # Hold what Codex sends from here: it must come after the turn that its answer contains.
             self._held.begin(thread_id)
             try:
-                thread = await self._api.join_thread(thread_id, settings)
+                thread = await self.api.join_thread(thread_id, settings)
                 state.opened(thread, options, access)
                 for turn in thread.turns:
                     for event in turn_as_events(thread_id, turn):
@@ -424,7 +411,7 @@ class AppServerEngine(RoutedEngine):
         return replace(as_opened(thread, access), turn_id=state.turn_id, sandbox=thread.sandbox)
 
     async def _let_speak(self, session_id: str) -> None:
-        await self._api.loaded_threads()  # what Codex asks again, because the thread was joined, has come before this
+        await self.api.loaded_threads()  # what Codex asks again, because the thread was joined, has come before this
         waiting = [session_id]
         for thread_id in waiting:
             self._held.release(thread_id)
@@ -432,9 +419,9 @@ class AppServerEngine(RoutedEngine):
 
     async def _loaded(self) -> list[Thread]:
         threads: list[Thread] = []
-        for thread_id in await self._api.loaded_threads():
+        for thread_id in await self.api.loaded_threads():
             try:
-                threads.append(await self._api.read_thread(thread_id))
+                threads.append(await self.api.read_thread(thread_id))
             except EngineRefused:  # Codex cannot read a thread whose first turn has just begun
                 threads.append(Thread(id=thread_id, is_active=True))
         return threads
@@ -442,13 +429,13 @@ class AppServerEngine(RoutedEngine):
     async def fork(self, session_id: str, options: SessionOptions, *, last_turn_id: str | None = None) -> Opened:
         access = await self._plan(options, resuming=True)
         settings = thread_settings(options, access)
-        thread = await self._api.open_thread("thread/fork", threadId=session_id, lastTurnId=last_turn_id, **settings)
+        thread = await self.api.open_thread("thread/fork", threadId=session_id, lastTurnId=last_turn_id, **settings)
         return self._opened(thread, options, access)
 
     async def _plan(self, options: SessionOptions, *, resuming: bool) -> Access:
         return await plan_access(
             self._configuration,
-            self._binary,
+            self.binary,
             self._codex_home,
             options,
             resuming=resuming,
@@ -467,7 +454,7 @@ class AppServerEngine(RoutedEngine):
             return False
         if self._peer.resumed is not None:
             return not can_tell_sandboxed()
-        return not self._binary.can(Feature.GUARDED_SOCKET)
+        return not self.binary.can(Feature.GUARDED_SOCKET)
 
     def _opened(self, thread: Thread, options: SessionOptions, access: Access, *, was_loaded: bool = False) -> Opened:
         state = self._state(thread.id)
@@ -487,7 +474,7 @@ class AppServerEngine(RoutedEngine):
     async def _running_turn(self, thread: Thread) -> str | None:
         if not thread.is_active:
             return None
-        found = (await self._api.read_thread(thread.id, with_turns=True)).running_turn
+        found = (await self.api.read_thread(thread.id, with_turns=True)).running_turn
         state = self._state(thread.id)
         # The turn may have ended between the two requests.
         if found is not None and found != state.ended_turn_id:
@@ -495,7 +482,7 @@ class AppServerEngine(RoutedEngine):
         return state.turn_id
 
     async def history(self, session_id: str) -> tuple[PastTurn, ...]:
-        turns = (await self._api.read_thread(session_id, with_turns=True)).turns
+        turns = (await self.api.read_thread(session_id, with_turns=True)).turns
         return tuple(
             PastTurn(
                 id=str(turn.get("id", "")),
@@ -524,7 +511,7 @@ class AppServerEngine(RoutedEngine):
             if state.is_goal_paused:  # Codex may continue with it after this turn
                 state.is_goal_paused = False
                 with anyio.CancelScope(shield=True):
-                    await resume_goal(self._api, session_id)
+                    await resume_goal(self.api, session_id)
         return Begun(session_id=session_id, turn_id=turn_id, notes=notes)
 
     async def _begin_turn(self, thread_id: str, state: ThreadState, access: Access, turn: TurnInput) -> str:
@@ -534,13 +521,13 @@ class AppServerEngine(RoutedEngine):
         roots = None
         if self.confinement and turn.review is None:
             # A review runs under the policy in force; all other turns state theirs.
-            state.policy = state.policy_of(turn, access, self._binary)
-            roots = state.policy.workspace_roots if self._binary.can(Feature.WORKSPACE_ROOTS) else None
+            state.policy = state.policy_of(turn, access, self.binary)
+            roots = state.policy.workspace_roots if self.binary.can(Feature.WORKSPACE_ROOTS) else None
         self.hold_to_roots(thread_id)
         # Events of this turn may come before its answer.
         state.ended_turn_id = None
         state.reviewing = turn.review is not None
-        turn_id = await state.begin_turn(self._api, self._binary, thread_id, turn, access, roots)
+        turn_id = await state.begin_turn(self.api, self.binary, thread_id, turn, access, roots)
         # Codex keeps the model for later turns, so it is sent once.
         state.model = None
         if turn.plan:  # it leaves a narrower policy behind, so the next turn works out again what holds
@@ -564,7 +551,7 @@ class AppServerEngine(RoutedEngine):
         if turn_id is None:
             raise SessionIdle(f"No turn is running in session {session_id}. Send it as a new message instead.")
         self.hold_to_roots(session_id)
-        await self._api.steer_turn(session_id, turn_id, text)
+        await self.api.steer_turn(session_id, turn_id, text)
 
     async def end_leftovers(self, session_id: str) -> None:
         threads = (session_id, *self._router.children(session_id))
@@ -578,7 +565,7 @@ class AppServerEngine(RoutedEngine):
                 await self._interrupt_thread(thread_id)
         if limit.cancelled_caught:
             # Codex either answers here, or is given up, which ends all waiting.
-            await self._api.check()
+            await self.api.check()
             for thread_id in threads:
                 await self._notice_end(thread_id)
         await self._stop_commands(threads)
@@ -599,15 +586,15 @@ class AppServerEngine(RoutedEngine):
 
     async def _notice_end(self, thread_id: str) -> None:
         """Codex knows whether a turn is running, also where it did not tell of its end."""
-        turn_id = self._state(thread_id).turn_id if self._binary.can(Feature.THREAD_STATUS) else None
+        turn_id = self._state(thread_id).turn_id if self.binary.can(Feature.THREAD_STATUS) else None
         with suppress(EngineRefused, EngineProtocolError):
-            if turn_id is not None and not (await self._api.read_thread(thread_id)).is_active:
+            if turn_id is not None and not (await self.api.read_thread(thread_id)).is_active:
                 self._take(TurnEnded(session_id=thread_id, turn_id=turn_id, outcome="interrupted"))
 
     async def _ask_to_stop(self, thread_id: str, turn_id: str, waiting: anyio.CancelScope) -> None:
         try:
             # The answer says only that the request was heard.
-            await self._api.call("turn/interrupt", timeout=INTERRUPT_TIMEOUT, threadId=thread_id, turnId=turn_id)
+            await self.api.call("turn/interrupt", timeout=INTERRUPT_TIMEOUT, threadId=thread_id, turnId=turn_id)
         except HelmsmanError as error:
             log.debug("turn/interrupt of %s: %s", thread_id, error)
             await anyio.sleep(_INTERRUPT_AGAIN)
@@ -616,11 +603,11 @@ class AppServerEngine(RoutedEngine):
 
     async def _stop_commands(self, threads: list[str]) -> None:
         """Stop commands that an interrupted turn leaves running as background terminals."""
-        if not self._binary.can(Feature.BACKGROUND_TERMINALS):
+        if not self.binary.can(Feature.BACKGROUND_TERMINALS):
             return
         for thread_id in threads:
             try:
-                await self._api.call("thread/backgroundTerminals/clean", threadId=thread_id)
+                await self.api.call("thread/backgroundTerminals/clean", threadId=thread_id)
             except EngineLost:
                 raise
             except HelmsmanError as error:

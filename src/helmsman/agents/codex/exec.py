@@ -17,7 +17,6 @@ import shutil
 import signal
 import sys
 import tempfile
-import tomllib
 import uuid
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -39,7 +38,7 @@ from helmsman.agents.codex.access import (
     refuse_writing_everything,
 )
 from helmsman.agents.codex.binary import exec_capabilities
-from helmsman.agents.codex.configuration import check_config, merge_config, profile_config
+from helmsman.agents.codex.configuration import check_config, merge_config, profile_config, user_config
 from helmsman.agents.codex.features import Feature
 from helmsman.agents.codex.normalise import from_exec
 from helmsman.agents.codex.processes import codex_environment, command_path_options
@@ -535,7 +534,7 @@ def _confined(
 ) -> tuple[SessionOptions, dict[str, Any]]:
     """Options and configuration that leave nothing to Codex's own: exec reports no policy, so all of it is said."""
     given = merge_config(profile, config)
-    mode, said = confined_sandbox(confinement, codex_home, options, given, _configuration(codex_home), directory)
+    mode, said = confined_sandbox(confinement, codex_home, options, given, user_config(codex_home), directory)
     # Everything about the policy is said in options, which the caller's configuration must not override.
     rest = {key: value for key, value in config.items() if key.partition(".")[0] not in _POLICY_KEYS}
     for wire, key in ({"writableRoots": "writable_roots"} | WORKSPACE_KEYS).items():
@@ -568,7 +567,7 @@ def _trust(
         return {place: {"trust_level": "trusted"} for place in places}, ()
     if resuming or options.writes == "nothing" or not binary.can(Feature.TRUST_ON_START):
         return {}, ()
-    configured = _configuration(codex_home)
+    configured = user_config(codex_home)
     may_write = options.writes is not None or any(key in given or key in configured for key in _WRITABLE_BY_CONFIG)
     projects = configured.get("projects")
     # A decision of the user, either way, is not overridden.
@@ -581,13 +580,6 @@ def _trust(
             "or use the engine app-server.",
         )
     return {place: {"trust_level": "untrusted"} for place in places}, notes
-
-
-def _configuration(codex_home: Path) -> Mapping[str, Any]:
-    try:
-        return tomllib.loads((codex_home / "config.toml").read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}  # Codex itself will report the error
 
 
 # --- values ----------------------------------------------------------------------------------------------------------

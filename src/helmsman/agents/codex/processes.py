@@ -12,7 +12,6 @@ are found for every owner of the engine, and no other process is.
 from __future__ import annotations
 
 import os
-import tomllib
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
@@ -21,10 +20,12 @@ import anyio
 import anyio.to_thread
 
 from helmsman.agents.agent_process import error_line
+from helmsman.agents.codex.configuration import user_config
 from helmsman.agents.codex.features import Feature
 from helmsman.agents.environment import launch_environment
 from helmsman.base.caller_context import environment
 from helmsman.base.config_values import as_toml
+from helmsman.base.json_values import mapping
 from helmsman.base.process_ending import end_processes
 from helmsman.base.processes import Process, parents_of, running_process
 from helmsman.base.programs import path_out_of_reach
@@ -95,11 +96,8 @@ def _tools(binary: CodexBinary) -> list[str]:
 
 def _configured_path(codex_home: Path) -> str | None:
     """Return the PATH of commands that the user's own configuration of Codex sets."""
-    try:
-        config = tomllib.loads((codex_home / "config.toml").read_text(encoding="utf-8"))
-        return str(config["shell_environment_policy"]["set"]["PATH"])
-    except (OSError, ValueError, LookupError, TypeError):
-        return None
+    path = mapping(mapping(user_config(codex_home).get("shell_environment_policy")).get("set")).get("PATH")
+    return None if path is None else str(path)
 
 
 async def start_codex(start: Callable[[], Awaitable[StartedT]]) -> StartedT:
@@ -152,12 +150,7 @@ async def snapshot_options(
 
 def _is_configured(codex_home: Path) -> bool:
     """Return whether the user has decided in Codex's own configuration."""
-    try:
-        config = tomllib.loads((codex_home / "config.toml").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    features = config.get("features")
-    return isinstance(features, dict) and "shell_snapshot" in features
+    return "shell_snapshot" in mapping(user_config(codex_home).get("features"))
 
 
 # --- commands left running -------------------------------------------------------------------------------------------
