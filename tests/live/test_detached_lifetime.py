@@ -141,16 +141,6 @@ async def test_a_hanging_engine_is_replaced(place: Place, monkeypatch: pytest.Mo
     assert not record.child.is_alive()
 
 
-async def test_an_engine_whose_supervisor_was_killed_is_ended_and_replaced(place: Place) -> None:
-    async with place.open():
-        (record,) = place.records
-    os.kill(record.supervisor.pid, signal.SIGKILL)
-    await until(lambda: not record.is_supervised)
-    async with place.open() as engine:
-        assert engine.id != record.id
-    assert not record.is_running
-
-
 async def test_an_engine_whose_directory_was_removed_ends(place: Place) -> None:
     async with place.open(idle=0.4):
         (record,) = place.records

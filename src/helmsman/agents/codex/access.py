@@ -468,9 +468,7 @@ async def plan_access(
     # Only starting a thread marks trust; resuming one does not.
     marks_trust = binary.can(Feature.TRUST_ON_START) and not resuming
     mode = asked_sandbox(options)
-    configured: Mapping[str, Any] = {}
-    if marks_trust or resuming or confinement:  # otherwise the configuration of Codex decides
-        configured = await configuration.effective(options.cwd)
+    configured = await configuration.effective(options.cwd)
     said: Mapping[str, Any] | None = None
     if confinement:
         mode, said = confined_sandbox(confinement, codex_home, options, given, configured, options.cwd)
