@@ -33,6 +33,7 @@ from helmsman.model.events import (
     ItemEnded,
     ItemStarted,
     Notice,
+    ProcessStateChanged,
     TurnEnded,
     TurnStarted,
     UsageReported,
@@ -60,13 +61,14 @@ NO_SUCH_SESSION = "0199a213-81c0-7800-8aa1-bbab2a035a53"
 
 @dataclass
 class Follower:
-    """Collects a session's events and lets a test wait for one."""
+    """Collects a session's events, except for states of its process, and lets a test wait for one."""
 
     events: list[Event] = field(default_factory=list[Event])
     _news: anyio.Event = field(default_factory=anyio.Event)
 
     def __call__(self, event: Event) -> None:
-        self.events.append(event)
+        if not isinstance(event, ProcessStateChanged):
+            self.events.append(event)
         self._news.set()
         self._news = anyio.Event()
 

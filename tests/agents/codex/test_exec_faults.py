@@ -19,7 +19,7 @@ from helmsman.agents.codex.exec import open_exec_engine
 from helmsman.agents.codex.features import Version
 from helmsman.agents.process_engine import ProcessEngine
 from helmsman.errors import EngineLost, EngineProtocolError, EngineStartFailed, SessionNotFound
-from helmsman.model.events import AgentMessage, Event, ItemEnded, TurnEnded
+from helmsman.model.events import AgentMessage, Event, ItemEnded, ProcessStateChanged, TurnEnded
 from helmsman.model.options import SessionOptions, TurnInput
 from tests.engines import resume_turn, start_turn
 
@@ -77,7 +77,8 @@ class Scene:
             yield engine
 
     def _sink(self, event: Event) -> None:
-        self.events.append(event)
+        if not isinstance(event, ProcessStateChanged):  # shown in tests/agents/test_process_engine.py
+            self.events.append(event)
         self._news.set()
         self._news = anyio.Event()
 
