@@ -17,6 +17,7 @@ from helmsman.base.structs import replace
 from helmsman.mcp.server import build_server
 from helmsman.model.answered_by import PERSON_IN_DASHBOARD
 from helmsman.service import HelmsmanService
+from helmsman.settings import RETENTION_DAYS
 from helmsman.tasks.model import TaskDraft
 from helmsman.testing import CodexHome, ScriptedModel, hang, run, say
 from mcp import Client
@@ -25,6 +26,8 @@ from tests.played import PlayedAgent
 from tests.shared_engine import on_shared_engine
 
 pytestmark = pytest.mark.anyio
+
+KEPT_MS = RETENTION_DAYS * 24 * 60 * 60 * 1000
 
 
 @pytest.fixture(params=["legacy", "auto"])
@@ -59,6 +62,7 @@ async def test_the_whole_story(
     assert done["agent"] == "codex"
     assert [event["itemType"] for event in done["itemEvents"]] == ["command_execution", "agent_message"]
     assert done["usage"]["inputTokens"] > 0
+    assert all(0 < KEPT_MS - status["ttlMs"] < 120_000 for status in (waiting, done))
     assert (done["recentOutput"][0].partition("  ")[0], done["recentOutput"][-1]) == ("$ touch made.txt", "It is made")
     assert (folder / "made.txt").exists()
     assert (await codex("codex_say", sessionId=session_id, message="hang"))["status"] == "active"

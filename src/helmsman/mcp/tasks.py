@@ -9,7 +9,6 @@ extension wait as usual.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import mcp_types as types
@@ -20,7 +19,7 @@ from helmsman.base.truncate import TEXT_CHARS, cut, within
 from helmsman.errors import HelmsmanError
 from helmsman.mcp.elicitation import Context, Elicitor, has_forms
 from helmsman.shapes.job_answers import job_in_words, job_output, job_sessions
-from helmsman.shapes.rendering import task_as_dict
+from helmsman.shapes.rendering import task_as_dict, ttl_ms
 from helmsman.shapes.session_status import in_words, session_status
 from helmsman.tasks.model import Task, mcp_status_of
 
@@ -166,14 +165,13 @@ def _declared(context: Context) -> bool:
 def task_state(task: Task) -> dict[str, Any]:
     """Return a task in the extension's format."""
     progress = task.progress.get("text") if task.progress is not None else None
-    left = None if task.expires_at is None else task.expires_at - datetime.now(UTC)
     state = {
         "taskId": task.id,
         "status": mcp_status_of(task),
         "statusMessage": task.note or progress,
         "createdAt": task.created_at.isoformat(),
         "lastUpdatedAt": task.updated_at.isoformat(),
-        "ttlMs": None if left is None else max(0, int(left.total_seconds() * 1000)),
+        "ttlMs": None if task.expires_at is None else ttl_ms(task.expires_at),
         "pollIntervalMs": task.poll_ms,
     }
     # The specification requires ttlMs, where null means without limit.

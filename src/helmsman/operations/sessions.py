@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import Field
@@ -16,7 +17,9 @@ from helmsman.shapes import contract
 from helmsman.shapes.agents import all_agents
 from helmsman.shapes.contract import Output
 from helmsman.shapes.listed_sessions import found_sessions, listed_sessions
+from helmsman.shapes.rendering import ttl_ms
 from helmsman.shapes.session_status import in_words, session_status, started
+from helmsman.shapes.task_answers import retention_of
 from helmsman.steering.ownership import who_answers
 from helmsman.tasks.call_key import done_before
 
@@ -110,7 +113,7 @@ async def status(call: OperationCall, args: contract.StatusInput) -> contract.St
     {tool}_wait for that."""
     session = await call.helm.session(args.session_id)
     status = session_status(session, output_lines=args.output_lines, since_cursor=args.since_cursor)
-    return _with_who_answers(call, session, status)
+    return _for_caller(call, session, status)
 
 
 @operation("{tool}_wait", "Wait for {a_session}", READS, in_words)
@@ -124,7 +127,7 @@ async def wait(call: OperationCall, args: contract.WaitInput) -> contract.Status
         return deferred
     # `min` keeps the caller's order among equals. Only one status is returned in full: a model's context pays for it.
     session = min(sessions, key=_urgency)
-    status = _with_who_answers(call, session, session_status(session))
+    status = _for_caller(call, session, session_status(session))
     if len(sessions) > 1:
         # Enough to decide which session to look at next.
         status.sessions = [
@@ -141,10 +144,13 @@ def _urgency(session: Session) -> int:
     return 0 if session.questions else 1 if not session.state.is_running else 2
 
 
-def _with_who_answers(call: OperationCall, session: Session, status: contract.StatusOutput) -> contract.StatusOutput:
-    """Say in the note that a person answers, where the model that asks may not."""
+def _for_caller(call: OperationCall, session: Session, status: contract.StatusOutput) -> contract.StatusOutput:
+    """Add how long the session is kept, and in the note that a person answers, where the model that asks may not."""
+    last_use = datetime.now(UTC) if session.state.is_running else session.state.changed_at
+    status.ttl_ms = ttl_ms(last_use + retention_of(call.helm))
     who = who_answers(session, call.helm.settings)
-    return status if who is None else status.model_copy(update={"note": " ".join(filter(None, (who, status.note)))})
+    status.note = " ".join(filter(None, (who, status.note))) or None
+    return status
 
 
 @operation("{tool}_respond", "Answer what {agent} asks", ANSWERS, state_in_words)

@@ -511,6 +511,7 @@ class StatusOutput(Output, Waits):
     )
     cursor: int
     recommended_poll_ms: int
+    ttl_ms: int | None = Field(None, description="How much longer its result is kept.")
     working_directory: str | None = None
     enforced: bool | None = Field(None, description="Whether a sandbox holds the agent, or nothing does.")
     model: str | None = None

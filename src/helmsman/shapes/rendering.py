@@ -20,6 +20,7 @@ __all__ = [
     "json_line",
     "spent_as_dict",
     "task_as_dict",
+    "ttl_ms",
     "waits",
 ]
 
@@ -104,6 +105,12 @@ def waits(waiting_for: str | None, resumes_at: datetime | None) -> dict[str, Any
     # A time that has just passed counts as now, not as a negative number of seconds.
     left = max(0, round((resumes_at - datetime.now(UTC)).total_seconds()))
     return {"waiting_for": waiting_for, "resumes_at": iso_time(resumes_at), "resumes_in_sec": left}
+
+
+def ttl_ms(until: datetime) -> int:
+    """Return how much longer something is kept, in milliseconds."""
+    # A clock that was set back must not make it negative.
+    return max(0, int((until - datetime.now(UTC)).total_seconds() * 1000))
 
 
 def budget_as_dict(state: BudgetState) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from helmsman.approvals.deadline import in_words
 from helmsman.shapes.contract import ErrorOutput, ProgressOutput
 from helmsman.shapes.questions import pending_question
-from helmsman.shapes.rendering import waits
+from helmsman.shapes.rendering import ttl_ms, waits
 from helmsman.shapes.session_status import files_output, usage_output
 from helmsman.shapes.task_contract import CommandOutput, ResultsAnswer, ResultSummary, TaskAnswer, TaskOutput
 
@@ -93,7 +93,6 @@ def retention_of(helm: AgentService) -> timedelta:
 
 def task_output(helm: AgentService, task: Task) -> TaskOutput:
     """Return a task's status as part of the answer of `codex`."""
-    left = task.kept_until(retention_of(helm)) - datetime.now(UTC)
     return TaskOutput(
         id=task.id,
         **_standing(task),
@@ -102,8 +101,7 @@ def task_output(helm: AgentService, task: Task) -> TaskOutput:
         enforced=False if task.is_unenforced else None,
         created_at=task.created_at.isoformat(),
         updated_at=task.updated_at.isoformat(),
-        # A clock that was set back must not make it negative.
-        ttl_ms=max(0, int(left.total_seconds() * 1000)),
+        ttl_ms=ttl_ms(task.kept_until(retention_of(helm))),
         recommended_poll_ms=0 if task.has_ended else task.poll_ms,
     )
 
