@@ -43,12 +43,7 @@ def test_the_example_of_the_documentation_is_read(monkeypatch: pytest.MonkeyPatc
         ),
         Rule(effect="allow", command=("npm", "install"), outside=True, prefix=True, origin=next(origins)),
         Rule(effect="allow", command=("rm", "-rf", "build"), env=("CI",), origin=next(origins)),
-        Rule(
-            effect="deny",
-            command=("git", "push", "--force"),
-            reason="History is shared.",
-            origin=next(origins),
-        ),
+        Rule(effect="deny", command=("git", "push", "--force"), reason="History is shared.", origin=next(origins)),
         Rule(effect="allow", mcp=("notes", "search"), outside=True, origin=next(origins)),
         Rule(effect="allow", type="patch_approval", directory=Path("/home/ann/src/site/content"), origin=next(origins)),
         Rule(effect="deny", type="permission_approval", origin=next(origins)),
@@ -82,19 +77,19 @@ def test_all_sensible_forms_are_accepted(entry: str) -> None:
 @pytest.mark.parametrize(
     ("entry", "problem"),
     [
-        ("", "has no effect. Set effect to one of allow, deny, ask."),
-        ('effect = "permit"', "has effect = 'permit'. Set effect to one of allow, deny, ask."),
-        ('effect = ["allow"]', "has effect = ['allow']"),
+        ("", "has no effect. Set it to one of allow, deny, ask."),
+        ('effect = "permit"', ".effect in FILE is 'permit', INVALID one of allow, deny, ask."),
+        ('effect = ["allow"]', ".effect in FILE is ['allow']"),
         ('effect = "allow"', "allows too much. Give it a command, a text, an mcp, or the type patch_approval"),
         ('effect = "allow"\ndirectory = "/src"', "allows too much"),
         ('effect = "allow"\ntype = "command_approval"', "allows too much"),
         ('effect = "allow"\ntype = "patch_approval"', "allows too much"),
         ('effect = "allow"\ntype = "permission_approval"\ndirectory = "/src"', "allows too much"),
         ('effect = "allow"\ntype = "user_input"', "allows too much"),
-        ('effect = "allow"\ncommand = "git status"', "has command = 'git status'. Set command to a list of words"),
-        ('effect = "allow"\ncommand = []', "has command = []"),
-        ('effect = "allow"\ncommand = ["git", 1]', "has command = ['git', 1]"),
-        ('effect = "allow"\ncommand = ["git", ""]', "has command = ['git', '']"),
+        ('effect = "allow"\ncommand = "git status"', ".command in FILE is 'git status', INVALID a list of words"),
+        ('effect = "allow"\ncommand = []', ".command in FILE is []"),
+        ('effect = "allow"\ncommand = ["git", 1]', ".command in FILE is ['git', 1]"),
+        ('effect = "allow"\ncommand = ["git", ""]', ".command in FILE is ['git', '']"),
         ('effect = "allow"\ncommand = ["eval"]', "allows 'eval', which could run anything"),
         ('effect = "allow"\ncommand = ["bash", "-c"]', "which could run anything"),
         ('effect = "allow"\ncommand = ["bash", "-lc", "ls"]', "which could run anything"),
@@ -106,21 +101,21 @@ def test_all_sensible_forms_are_accepted(entry: str) -> None:
         ('effect = "deny"\ncommand = ["ls"]\nmcp = { server = "x" }', "has both command and mcp"),
         ('effect = "deny"\ncommand = ["ls"]\ntype = "user_input"', "has command and the type user_input"),
         ('effect = "deny"\nmcp = { server = "x" }\ntype = "command_approval"', "has mcp and the type command_approval"),
-        ('effect = "deny"\ntype = "command"', "has type = 'command'. Set type to one of command_approval, "),
-        ('effect = "deny"\ntext = ""', "has text = ''. Set text to a text."),
-        ('effect = "deny"\ntext = 3', "has text = 3"),
-        ('effect = "deny"\nreason = true', "has reason = True"),
-        ('effect = "deny"\nmcp = "lab"', "has mcp = 'lab'. Set mcp to a table"),
-        ('effect = "deny"\nmcp = { tool = "x" }', "Set mcp to a table"),
-        ('effect = "deny"\nmcp = { server = "x", tol = "y" }', "Set mcp to a table"),
-        ('effect = "deny"\nmcp = { server = "" }', "Set mcp to a table"),
-        ('effect = "deny"\nmcp = { server = 1 }', "Set mcp to a table"),
+        ('effect = "deny"\ntype = "command"', ".type in FILE is 'command', INVALID one of command_approval, "),
+        ('effect = "deny"\ntext = ""', ".text in FILE is '', INVALID a text."),
+        ('effect = "deny"\ntext = 3', ".text in FILE is 3"),
+        ('effect = "deny"\nreason = true', ".reason in FILE is True"),
+        ('effect = "deny"\nmcp = "lab"', ".mcp in FILE is 'lab', INVALID a table"),
+        ('effect = "deny"\nmcp = { tool = "x" }', "Set it to a table"),
+        ('effect = "deny"\nmcp = { server = "x", tol = "y" }', "Set it to a table"),
+        ('effect = "deny"\nmcp = { server = "" }', "Set it to a table"),
+        ('effect = "deny"\nmcp = { server = 1 }', "Set it to a table"),
         ('effect = "deny"\nenv = ["A"]', "has env, which only an allow rule can have"),
-        ('effect = "deny"\ncommand = ["ls"]\nexact = 1', "has exact = 1. Set exact to true or false"),
+        ('effect = "deny"\ncommand = ["ls"]\nexact = 1', ".exact in FILE is 1, INVALID true or false"),
         ('effect = "allow"\ntext = "ls"\nenv = ["A"]', "has env without a command"),
         ('effect = "allow"\ncommand = ["ls"]\nenv = ["A-B"]', "has 'A-B' in env"),
-        ('effect = "deny"\npattern = "x"', "has an unknown key 'pattern'. Use only below, command, directory, effect"),
-        ('effect = "allow"\ncommand = ["ls"]\noutside = "yes"', "has outside = 'yes'. Set outside to true or false."),
+        ('effect = "deny"\npattern = "x"', "unknown key rules[2].pattern. Use one of: effect, command, text, mcp"),
+        ('effect = "allow"\ncommand = ["ls"]\noutside = "yes"', ".outside in FILE is 'yes', INVALID true or false."),
         ('effect = "deny"\noutside = true', "has outside, which only an allow rule can have"),
         ('effect = "ask"\ncommand = ["ls"]\nprefix = true', "has prefix, which only an allow rule can have"),
         ('effect = "allow"\ncommand = ["ls"]\nprefix = true', "It belongs beside outside = true and a command"),
@@ -132,18 +127,20 @@ def test_all_sensible_forms_are_accepted(entry: str) -> None:
         ('effect = "allow"\ncommand = ["ls"]\nexact = true', "has exact = true. Only a deny rule with a command"),
         ('effect = "deny"\ntype = "user_input"\nexact = true', "has exact = true"),
         ('effect = "deny"\nbelow = false', "has below = false without a directory"),
-        ('effect = "deny"\ndirectory = "/x"\nbelow = 0', "has below = 0. Set below to true or false."),
+        ('effect = "deny"\ndirectory = "/x"\nbelow = 0', ".below in FILE is 0, INVALID true or false."),
         ('effect = "deny"\ndirectory = "src"', "is 'src'. Write the whole path, from / or ~ on."),
         ('effect = "deny"\ndirectory = "~nobody-of-this-name/x"', "Write the whole path"),
-        ('effect = "deny"\ndirectory = "/a\\u0000b"', "Set it to a directory"),
-        ('effect = "deny"\ndirectory = 3', "has directory = 3"),
+        ('effect = "deny"\ndirectory = "/a\\u0000b"', "Set it to a path"),
+        ('effect = "deny"\ndirectory = 3', ".directory in FILE is 3"),
     ],
 )
 def test_an_invalid_rule_is_an_error_that_names_file_and_rule(entry: str, problem: str) -> None:
     with pytest.raises(InvalidSetting) as error:
         read(f'[[rules]]\neffect = "deny"\n\n[[rules]]\n{entry}')
-    assert "ule 2 of /etc/helmsman.toml" in error.value.message
-    assert problem in error.value.message
+    assert "ule 2 of /etc/helmsman.toml" in error.value.message or "rules[2]" in error.value.message
+    assert "/etc/helmsman.toml" in error.value.message
+    expected = problem.replace(" FILE ", " /etc/helmsman.toml ").replace("INVALID", "which is not valid. Set it to")
+    assert expected in error.value.message
 
 
 @pytest.mark.parametrize(

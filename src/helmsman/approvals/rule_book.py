@@ -70,7 +70,7 @@ import shlex
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast, get_args
+from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.approvals.policy import (
     RuleSet,
@@ -85,6 +85,7 @@ from helmsman.approvals.policy import (
 )
 from helmsman.approvals.shell_words import SimpleCommand, innermost_script, parse_command, quoted, sensible_prefix
 from helmsman.base.caller_context import expand_home
+from helmsman.base.config_table import read_table
 from helmsman.base.files import file_lock, replace_file
 from helmsman.base.redaction import redact
 from helmsman.base.structs import replace
@@ -100,12 +101,6 @@ if TYPE_CHECKING:
 
 # --- Read and write `[[rules]]` tables of `helmsman.toml` -------------------------------------------------------------
 
-_KEYS: Final = frozenset(
-    [
-        *("effect", "command", "text", "mcp", "directory", "below", "type"),
-        *("env", "outside", "prefix", "exact", "reason", "proposed_by"),
-    ]
-)
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -167,29 +162,12 @@ class _Entry:
         self._project = project
         if not isinstance(entry, dict):
             raise self._refuse(f"is {entry!r}", "Write it as a table that begins with [[rules]]")
-        self._entry: dict[str, Any] = entry
+        self._entry: Mapping[str, Any] = entry
+        # Every key is checked even if the rule does not use it: a typo must not widen a rule.
+        self._read = read_table(Rule, entry, f"rules[{number}]", path)
 
     def rule(self) -> Rule:
-        unknown = sorted(self._entry.keys() - _KEYS)
-        if unknown:
-            raise self._refuse(f"has an unknown key {unknown[0]!r}", f"Use only {', '.join(sorted(_KEYS))}")
-        # Every key is checked even if the rule does not use it: a typo must not widen a rule.
-        rule = Rule(
-            effect=cast("Effect", self._one_of("effect", get_args(Effect), required=True)),
-            command=self._words("command"),
-            text=self._string("text"),
-            mcp=self._mcp(),
-            directory=self._place(),
-            below=self._switch("below", default=True),
-            type=cast("QuestionType | None", self._one_of("type", get_args(QuestionType))),
-            env=self._words("env") or (),
-            outside=self._switch("outside"),
-            prefix=self._switch("prefix"),
-            exact=self._switch("exact"),
-            reason=self._string("reason"),
-            origin=self._name,
-            proposed_by=self._string("proposed_by"),
-        )
+        rule = replace(self._read, origin=self._name, directory=self._place())
         self._check_subject(rule)
         if not rule.below and rule.directory is None:
             raise self._refuse("has below = false without a directory", "Say which directory it holds in")
@@ -255,62 +233,17 @@ class _Entry:
 
     def _place(self) -> Path | None:
         """Return the rule's directory. A project's allow rules apply at most inside that project."""
-        project = self._project
-        value = self._string("directory")
-        directory = None if value is None else _directory(value, f"directory in {self._name}", project)
-        if project is None or self._entry.get("effect") != "allow":
+        project, given = self._project, self._read.directory
+        directory = None if given is None else _directory(str(given), f"directory in {self._name}", project)
+        if project is None or self._read.effect != "allow":
             return directory
         # By real paths: a link in the project could lead anywhere.
         if directory is not None and not Path(os.path.realpath(directory)).is_relative_to(os.path.realpath(project)):
             raise self._refuse("allows something outside of its project", "Put it into your own file")
         return directory or project
 
-    def _string(self, key: str) -> str | None:
-        value = self._entry.get(key)
-        if value is not None and (not isinstance(value, str) or not value):
-            raise self._refuse(f"has {key} = {value!r}", f"Set {key} to a text")
-        return value
-
-    def _switch(self, key: str, *, default: bool = False) -> bool:
-        value = self._entry.get(key, default)
-        if not isinstance(value, bool):
-            raise self._refuse(f"has {key} = {value!r}", f"Set {key} to true or false")
-        return value
-
-    def _one_of(self, key: str, choices: tuple[str, ...], *, required: bool = False) -> str | None:
-        value = self._entry.get(key)
-        if (value is None and required) or (value is not None and value not in choices):
-            raise self._refuse(
-                f"has {key} = {value!r}" if value is not None else f"has no {key}", _choose(key, choices)
-            )
-        return cast("str | None", value)
-
-    def _words(self, key: str) -> tuple[str, ...] | None:
-        value = self._entry.get(key)
-        if value is None:
-            return None
-        usable = isinstance(value, list) and value and all(isinstance(word, str) and word for word in value)
-        if not usable:
-            raise self._refuse(f"has {key} = {value!r}", f'Set {key} to a list of words, such as ["git", "status"]')
-        return tuple(value)
-
-    def _mcp(self) -> tuple[str, str | None] | None:
-        value = self._entry.get("mcp")
-        if value is None:
-            return None
-        known = isinstance(value, dict) and "server" in value and value.keys() <= {"server", "tool"}
-        if not known or not all(isinstance(name, str) and name for name in value.values()):
-            raise self._refuse(
-                f"has mcp = {value!r}", 'Set mcp to a table such as { server = "notes", tool = "search" }'
-            )
-        return value["server"], value.get("tool")
-
     def _refuse(self, problem: str, advice: str) -> InvalidSetting:
         return InvalidSetting(f"{self._name[0].upper()}{self._name[1:]} {problem}. {advice}.")
-
-
-def _choose(key: str, choices: tuple[str, ...]) -> str:
-    return f"Set {key} to one of {', '.join(choices)}"
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------

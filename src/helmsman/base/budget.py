@@ -12,9 +12,9 @@ A project's file comes with the repository, so it may only lower the user's limi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
-from helmsman.base.config_table import ConfigTable, number
+from helmsman.base.config_table import number, read_table
 from helmsman.base.structs import Value
 from helmsman.errors import InvalidSetting
 
@@ -28,15 +28,22 @@ _USD: Final = number(_LEAST_USD, _MOST_USD, f"USD, from {_LEAST_USD} to {_MOST_U
 _MOST_TOKENS: Final = 10**15
 
 
+def _tokens(value: Any) -> int:
+    # `true` is an integer in Python.
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MOST_TOKENS:
+        raise ValueError(f"a whole number of tokens, from 1 to {_MOST_TOKENS}, or leave it out")
+    return value
+
+
 class Budget(Value, frozen=True, kw_only=True):
     """Limits per task, project and day; None means unlimited. Days are local days."""
 
-    task_usd: float | None = None
-    task_tokens: float | None = None
-    project_day_usd: float | None = None
-    project_day_tokens: float | None = None
-    day_usd: float | None = None
-    day_tokens: float | None = None
+    task_usd: Annotated[float | None, _USD] = None
+    task_tokens: Annotated[float | None, _tokens] = None
+    project_day_usd: Annotated[float | None, _USD] = None
+    project_day_tokens: Annotated[float | None, _tokens] = None
+    day_usd: Annotated[float | None, _USD] = None
+    day_tokens: Annotated[float | None, _tokens] = None
 
     @classmethod
     def read(cls, table: Any, path: Path) -> Self:
@@ -46,8 +53,7 @@ class Budget(Value, frozen=True, kw_only=True):
             InvalidSetting: The value is not a budget; the message names the file, the key and the allowed values.
         """
         # Unknown keys are refused: a misspelt limit would otherwise mean no limit.
-        checked = ConfigTable(table, "budget", path, KEYS)
-        return cls(**{key: checked.get(key, _USD if key.endswith("_usd") else _tokens) for key in KEYS})
+        return read_table(cls, table, "budget", path)
 
     def narrowed(self, asked: Budget) -> Self:
         """Return this budget, reduced wherever `asked` allows less."""
@@ -79,10 +85,3 @@ KEYS: Final = Budget.__struct_fields__
 
 def _smaller(own: float | None, asked: float | None) -> float | None:
     return asked if own is None else own if asked is None else min(own, asked)
-
-
-def _tokens(value: Any) -> int:
-    # `true` is an integer in Python.
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MOST_TOKENS:
-        raise ValueError(f"a whole number of tokens, from 1 to {_MOST_TOKENS}, or leave it out")
-    return value

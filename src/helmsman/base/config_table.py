@@ -1,16 +1,26 @@
-"""Checked access to one table of `helmsman.toml`. Errors name the file, the key and the allowed values."""
+"""Checked access to one table of `helmsman.toml`. Errors name the file, the key and the allowed values.
+
+A reader returns a value as the code needs it, or raises `ValueError` with the allowed values. A table may be declared as a
+value whose fields are annotated with their readers (`read_table`).
+"""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar, get_type_hints
 
+from msgspec.structs import fields
+
+from helmsman.base.structs import Value
 from helmsman.base.unknown_names import nearest
 from helmsman.errors import InvalidSetting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
-    from pathlib import Path
+
+ValueT = TypeVar("ValueT", bound=Value)
 
 _SECRET: Final = re.compile(r"secret|token(?!s)")
 """Matches the keys of secrets. Limits on tokens are none."""
@@ -42,15 +52,42 @@ class ConfigTable:
             raise self.refuse(key, str(error)) from None
 
     def required(self, key: str, read: Callable[[Any], Any]) -> Any:
-        if key not in self.content:
-            raise InvalidSetting(f"{self._name} in {self.path} has no {key}. Set it.")
-        return self.get(key, read)
+        if key in self.content:
+            return self.get(key, read)
+        try:
+            allowed = read(None)  # every reader refuses it
+        except ValueError as error:
+            allowed = error
+        raise InvalidSetting(f"{self._name} in {self.path} has no {key}. Set it to {allowed}.")
 
     def refuse(self, key: str, allowed: str) -> InvalidSetting:
         """Return the error for a value. Secrets are not part of it."""
         value = self.content.get(key)
         shown = "not shown here" if _SECRET.search(key) else f"{value!r:.100}"
         return InvalidSetting(f"{self._name}.{key} in {self.path} is {shown}, which is not valid. Set it to {allowed}.")
+
+
+def read_table(kind: type[ValueT], content: Any, name: str, path: Path) -> ValueT:
+    """Read a declared table. Its keys are the fields that are annotated with a reader.
+
+    Raises:
+        InvalidSetting: It is no such table.
+    """
+    readers = _readers(kind)
+    table = ConfigTable(content, name, path, readers)
+    needed = {one.name for one in fields(kind) if one.required}
+    return kind(
+        **{key: table.required(key, read) for key, read in readers.items() if key in needed or key in table.content}
+    )
+
+
+@cache
+def _readers(kind: type[Value]) -> Mapping[str, Callable[[Any], Any]]:
+    hints = get_type_hints(kind, include_extras=True)
+    return {name: hint.__metadata__[0] for name, hint in hints.items() if hasattr(hint, "__metadata__")}
+
+
+# --- readers ---------------------------------------------------------------------------------------------------------
 
 
 def number(least: float, most: float, allowed: str) -> Callable[[Any], float]:
@@ -70,3 +107,36 @@ def switch(value: Any) -> bool:
     if not isinstance(value, bool):
         raise ValueError("true or false")  # noqa: TRY004 - as all other readers
     return value
+
+
+def one_of(*choices: str) -> Callable[[Any], str]:
+    """Return a reader of one of these words."""
+
+    def read(value: Any) -> str:
+        # A value of another type may not be comparable.
+        if not isinstance(value, str) or value not in choices:
+            raise ValueError(f"one of {', '.join(choices)}")
+        return value
+
+    return read
+
+
+def some_text(value: Any) -> str:
+    """Read a text that is not empty."""
+    if not isinstance(value, str) or not value:
+        raise ValueError("a text")
+    return value
+
+
+def some_path(value: Any) -> Path:
+    """Read a path."""
+    if not isinstance(value, str) or not value or not value.isprintable():
+        raise ValueError("a path")
+    return Path(value)
+
+
+def words(value: Any) -> tuple[str, ...]:
+    """Read a list of words."""
+    if not isinstance(value, list) or not value or not all(isinstance(word, str) and word for word in value):
+        raise ValueError('a list of words, such as ["git", "status"]')
+    return tuple(value)

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Any, Literal, get_args
 
+from helmsman.base.config_table import one_of, some_path, some_text, switch, words
 from helmsman.base.structs import Value
 from helmsman.model.questions import QuestionType
 
 Effect = Literal["allow", "deny", "ask"]
+
+
+def mcp_tool(value: Any) -> tuple[str, str | None]:
+    """Read the name of an MCP server, with one of its tools or for all of them."""
+    is_known = isinstance(value, dict) and "server" in value and value.keys() <= {"server", "tool"}
+    if not is_known or not all(isinstance(name, str) and name for name in value.values()):
+        raise ValueError('a table such as { server = "notes", tool = "search" }')
+    return value["server"], value.get("tool")
 
 
 class Rule(Value, frozen=True, kw_only=True):
@@ -23,24 +32,26 @@ class Rule(Value, frozen=True, kw_only=True):
     For allow rules only: `outside` also covers commands that may leave the sandbox; `command` then holds all words of
     the command, or the first ones with `prefix`. `paths` lists files that a patch may change, `env` variables that may
     be set before a command. For deny rules only: `exact` matches the words as written, not equivalent spellings.
+
+    Fields with a reader are the keys of a `[[rules]]` table.
     """
 
-    effect: Effect
-    command: tuple[str, ...] | None = None
-    text: str | None = None
-    mcp: tuple[str, str | None] | None = None
+    effect: Annotated[Effect, one_of(*get_args(Effect))]
+    command: Annotated[tuple[str, ...] | None, words] = None
+    text: Annotated[str | None, some_text] = None
+    mcp: Annotated[tuple[str, str | None] | None, mcp_tool] = None
     paths: tuple[str, ...] | None = None
-    directory: Path | None = None
-    below: bool = True
+    directory: Annotated[Path | None, some_path] = None
+    below: Annotated[bool, switch] = True
     resolved: bool = False
-    type: QuestionType | None = None
-    env: tuple[str, ...] = ()
-    outside: bool = False
-    prefix: bool = False
-    exact: bool = False
-    reason: str | None = None
+    type: Annotated[QuestionType | None, one_of(*get_args(QuestionType))] = None
+    env: Annotated[tuple[str, ...], words] = ()
+    outside: Annotated[bool, switch] = False
+    prefix: Annotated[bool, switch] = False
+    exact: Annotated[bool, switch] = False
+    reason: Annotated[str | None, some_text] = None
     origin: str = ""
-    proposed_by: str | None = None
+    proposed_by: Annotated[str | None, some_text] = None
     """MCP client with the model that proposed the rule. The rule has no effect until a person confirms it."""
 
     def describe(self) -> str:

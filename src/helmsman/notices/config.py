@@ -30,7 +30,7 @@ from urllib.parse import urlsplit
 
 from helmsman.base.addresses import is_loopback
 from helmsman.base.caller_context import CallerContext, environment, expand_home
-from helmsman.base.config_table import ConfigTable, number, switch
+from helmsman.base.config_table import ConfigTable, number, one_of, switch
 from helmsman.base.files import is_inside
 from helmsman.base.programs import available
 from helmsman.base.structs import SecretValue, Value, replace
@@ -221,7 +221,7 @@ def _recipient(entry: Any, name: str, path: Path, events: frozenset[Notification
     called = table.get("name", _matching(_NAME, "a short name of letters, digits, dots, dashes")) or way
     if called in taken:
         raise InvalidSetting(f"{name} in {path} would be another {called!r}. Give it another name: name = …")
-    detail = table.get("detail", _one_of("full", "short")) or ("full" if way in ON_THE_MACHINE else "short")
+    detail = table.get("detail", one_of("full", "short")) or ("full" if way in ON_THE_MACHINE else "short")
     common: dict[str, Any] = {
         "name": called,
         "way": way,
@@ -279,15 +279,6 @@ def _events(value: Any) -> frozenset[NotificationKind]:
 
 def _seconds(least: float, most: float) -> Callable[[Any], float]:
     return number(least, most, f"seconds, from {least:g} to {most:g}")
-
-
-def _one_of(*choices: str) -> Callable[[Any], str]:
-    def read(value: Any) -> str:
-        if value not in choices:
-            raise ValueError(f"one of {', '.join(choices)}")
-        return cast("str", value)
-
-    return read
 
 
 def _matching(pattern: re.Pattern[str], allowed: str) -> Callable[[Any], str]:
