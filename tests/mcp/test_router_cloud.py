@@ -120,6 +120,11 @@ async def test_a_task_is_run_checked_awaited_and_read_in_plain_words(
     assert results["resultSummary"]["diff"] == DIFF
     assert results["resultSummary"]["url"].endswith(f"/codex/tasks/{task.id}")
     assert "message is only on" in results["userMessage"]
+    assert "Earlier tasks" not in begun["userMessage"]
+    again = await codex(
+        "codex", request="run this in the cloud: add a changelog", context={"working_dir": str(git_repo)}
+    )
+    assert "Earlier tasks there took about" in again["userMessage"]
 
 
 async def test_a_cancel_says_that_the_cloud_has_none_and_where_a_person_can(
