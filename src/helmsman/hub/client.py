@@ -15,6 +15,7 @@ import secrets
 import time
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import anyio
@@ -51,11 +52,10 @@ from helmsman.hub.launch import (
     is_newer,
     start_successor,
 )
-from helmsman.hub.program_parts import CopiedSession, ProgramToolCall, part_in_hub, run_own
 from helmsman.hub.suspects import GAVE_UP, Suspect
 from helmsman.hub.wire import RESULT, callbacks_of, pack_value, type_of, unpack_error, unpack_value
-from helmsman.model.client_tools import definitions_of, functions_of
-from helmsman.operations.nature import READING
+from helmsman.model.client_tools import definitions_of, functions_of, result_of
+from helmsman.operations.nature import READING, VERBS
 from helmsman.sessions.copies import SessionCopy, SessionFacts, apply_facts, catch_up, from_wire
 from helmsman.sessions.feed import Feed, Page
 from helmsman.sessions.handlers import ask_handler
@@ -64,15 +64,14 @@ from helmsman.sessions.state import SessionState
 from helmsman.tasks.call_key import call_key
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-    from types import SimpleNamespace
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
     from anyio.abc import TaskGroup
 
     from helmsman.hub.hosts import OtherHost
     from helmsman.hub.http_client import HubEvents
     from helmsman.model.answered_by import AnsweredBy
-    from helmsman.model.client_tools import ClientTool, ToolDefinition
+    from helmsman.model.client_tools import ClientTool, ToolDefinition, ToolFunction, ToolResult
     from helmsman.model.events import Event
     from helmsman.model.questions import Question
     from helmsman.sessions.session import QuestionHandler, Verbs
@@ -88,6 +87,43 @@ _MOST_BYTES: Final = 64 * 1024 * 1024
 _TOLD_CHARS: Final = 500
 _LOOKS: Final = (READING | {EVENTS}) - {"tasks.wait", "tasks.local.follow"}
 """Calls that only read: their answer comes soon, or never."""
+
+
+def _run_own(function: Callable[..., object], *arguments: Any) -> None:
+    """Call a function of the program. Its failure is logged, and must not end the connection."""
+    try:
+        function(*arguments)
+    except Exception:
+        log.exception("a function of this program has failed")
+
+
+class _CopiedSession:
+    """Session of the hub, as this program follows it."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.committed = 0
+        """Cursor up to which the log has its events, as the hub last reported."""
+        self.asking: dict[str, anyio.CancelScope] = {}
+        self.time_left: Mapping[str, TimeLeft] = {}
+        """Time left for its open questions, as the hub last reported."""
+        self.tools: dict[str, ToolFunction] = {}
+
+
+class _ToolCall:
+    """Call of a function of the program."""
+
+    def __init__(self, function: ToolFunction, arguments: Mapping[str, Any]) -> None:
+        self._function = function
+        self._arguments = arguments
+        self.result: ToolResult | None = None
+        self.scope = anyio.CancelScope()
+        self.done = anyio.Event()
+
+    async def run(self) -> None:
+        with self.scope:
+            self.result = await result_of(self._function, self._arguments)
+        self.done.set()
 
 
 class HubClient:
@@ -121,7 +157,7 @@ class HubClient:
         self._connector: HubConnector | SshConnector = HubConnector(str(settings.state_dir))
         if host is not None:
             self._connector = SshConnector(host, environment, is_for_client_of_hub=environment is not os.environ)
-        self._parts = {path: part_in_hub(self, path) for path in ("tasks", "extras")}
+        self._parts = {path: self._part(path) for path in ("tasks", "extras")}
         self._ahead = 0.0
         """Seconds by which our clock is ahead of the other machine's."""
         self._exit = AsyncExitStack()
@@ -132,8 +168,8 @@ class HubClient:
         self._calls = 0
         self._handlers_to_come = 0
         """Number of calls that have a handler for a session without a known id yet. Until then no other handler is asked."""
-        self._copies: dict[str, CopiedSession] = {}
-        self._tool_calls: dict[str, ProgramToolCall] = {}
+        self._copies: dict[str, _CopiedSession] = {}
+        self._tool_calls: dict[str, _ToolCall] = {}
         self._peer: HubConversation | None = None
         self._answering: HubConversation
         """Same peer, set before this program has named the sessions that it follows."""
@@ -409,6 +445,20 @@ class HubClient:
         """Return a part that is built on the verbs."""
         return self._parts[path]
 
+    def _part(self, path: str) -> SimpleNamespace:
+        """Return a part of the service, such as `tasks`. Every method of it runs in the hub."""
+        names = {verb.removeprefix(f"{path}.").partition(".")[0] for verb in VERBS if verb.startswith(f"{path}.")}
+        inner = ((name, f"{path}.{name}") for name in names)
+        return SimpleNamespace(
+            **{name: self._method(verb) if verb in VERBS else self._part(verb) for name, verb in inner}
+        )
+
+    def _method(self, verb: str) -> Callable[..., Awaitable[Any]]:
+        async def method(*arguments: Any, **named: Any) -> Any:
+            return await self.call(verb, arguments, named)
+
+        return method
+
     def _once(self, verb: str) -> tuple[str, int] | None:
         """Return the id of a call to another machine, which stays the same for every hub that repeats it."""
         called = call_key.get()
@@ -541,18 +591,18 @@ class HubClient:
         key = f"{about['session']} {about['call']}"
         call = self._tool_calls.get(key)
         if call is None and function is not None:
-            call = self._tool_calls[key] = ProgramToolCall(function, about["arguments"])
+            call = self._tool_calls[key] = _ToolCall(function, about["arguments"])
             self._tasks.start_soon(call.run)
         self._tasks.start_soon(self._send_result, self._answering, about["number"], call)
 
-    async def _send_result(self, peer: HubConversation, number: int, call: ProgramToolCall | None) -> None:
+    async def _send_result(self, peer: HubConversation, number: int, call: _ToolCall | None) -> None:
         if call is not None:
             await call.done.wait()
         if call is None or call.result is not None:
             result = {} if call is None or call.result is None else pack(call.result)
             await _tell(peer, "PUT", f"tool-results/{number}", result)
 
-    def _forget_tool_calls(self, copied: CopiedSession) -> None:
+    def _forget_tool_calls(self, copied: _CopiedSession) -> None:
         """Forget tool calls of a turn that has ended."""
         before = f"{copied.session.id} "
         for key in [key for key in self._tool_calls if key.startswith(before)]:
@@ -605,30 +655,30 @@ class HubClient:
             case "called":
                 if (known := self._functions.get(content["number"])) is not None:
                     function, kinds = known
-                    run_own(function, *map(self._unpacked, content["arguments"], kinds))
+                    _run_own(function, *map(self._unpacked, content["arguments"], kinds))
             case "tool":
                 self._run_tool(content)
             case _:
                 log.debug("the hub said %s, which means nothing here", name)
 
-    def _apply_facts(self, copied: CopiedSession, content: object) -> None:
+    def _apply_facts(self, copied: _CopiedSession, content: object) -> None:
         facts = unpack(content, SessionFacts).shifted(self._ahead)
         apply_facts(copied.session, facts)
         self._apply_time_left(copied, facts)
 
-    def _apply_time_left(self, copied: CopiedSession, facts: SessionFacts) -> None:
+    def _apply_time_left(self, copied: _CopiedSession, facts: SessionFacts) -> None:
         copied.time_left = facts.deadlines
         for question_id, deadline in copied.session.deadlines.items():
             deadline.change(copied.time_left.get(question_id, deadline.time_left))
 
-    def _apply_copy(self, session_id: str, content: Any) -> CopiedSession:
+    def _apply_copy(self, session_id: str, content: Any) -> _CopiedSession:
         copy = unpack(content, SessionCopy)
         copy = replace(copy, facts=copy.facts.shifted(self._ahead))
         copied = self._copies.get(session_id)
         if copied is None:
             feed = Feed(self._settings.event_buffer_size, partial(self._read_log, session_id))
             session = Session(SessionState(session_id), feed, self._verbs, ())
-            copied = self._copies[session_id] = CopiedSession(session)
+            copied = self._copies[session_id] = _CopiedSession(session)
             catch_up(session, copy)
             session.introduce([self._notify_listeners])
         else:
@@ -647,15 +697,15 @@ class HubClient:
 
     def _notify_listeners(self, session: Session, event: Event) -> None:
         for listener in tuple(self._listeners):
-            run_own(listener, session, event)
+            _run_own(listener, session, event)
 
-    def _notice(self, copied: CopiedSession) -> None:
+    def _notice(self, copied: _CopiedSession) -> None:
         """Offer open questions to handlers, and drop tool calls of an ended turn, after a change of a session."""
         self._offer_questions(copied)
         if self._tool_calls and not copied.session.state.is_running:
             self._forget_tool_calls(copied)
 
-    def _offer_questions(self, copied: CopiedSession) -> None:
+    def _offer_questions(self, copied: _CopiedSession) -> None:
         """Ask the program's handler the open questions, and cancel it for questions that another client has answered."""
         if self._handlers_to_come:
             return
@@ -679,7 +729,7 @@ class HubClient:
             shown = {"session": question.session_id, "question": question.id, "viewer": viewer, "seconds": seconds}
             self._tasks.start_soon(_tell, self._peer, "POST", "shown", shown)
 
-    async def _ask_handler(self, copied: CopiedSession, question: Question) -> None:
+    async def _ask_handler(self, copied: _CopiedSession, question: Question) -> None:
         session = copied.session
         handler = session.on_question or self._on_question
         scope = copied.asking.get(question.id)
