@@ -170,8 +170,9 @@ class Host:
         settings = load_settings()
         # Without a hub there is nothing that could refuse.
         answer = request(str(settings.state_dir), "GET", HUB_PATH) if settings.detach else None
-        if answer is not None and answer.status == _REFUSED:
-            raise HelmsmanError(f"{answer.content.get('detail', '')} Nothing was done.")
+        status, content = answer or (0, {})
+        if status == _REFUSED:
+            raise HelmsmanError(f"{content.get('detail', '')} Nothing was done.")
 
 
 class OtherMachine(Host):

@@ -31,7 +31,6 @@ from helmsman.hub.launch import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import _socket
     from collections.abc import Sequence
     from typing import Any
 
@@ -43,9 +42,8 @@ _HELP = frozenset(("-h", "--help"))
 _TRIES = 3  # hubs that may end without an answer before the command runs in its own process
 _BEGIN_SECONDS = 15.0
 """Silence after which a hub counts as stopped or stuck."""
-_CHUNK = 64 * 1024
 _FAILED, _INTERRUPTED = 1, 130
-_OK, _CONFLICT = 200, 409
+_CONFLICT = 409
 _UTF8 = ("utf-8", "utf8")
 
 
@@ -100,12 +98,10 @@ class _OwnProcess(Exception):
     """Raised if the command must run in this process."""
 
 
-def _request(arguments: Sequence[str]) -> bytes:
-    import json
-
+def _request(arguments: Sequence[str]) -> dict[str, Any]:
     # The hub has no terminal, so it gets the size of this one.
     columns, lines = _terminal_size()
-    content = {
+    return {
         "arguments": list(arguments),
         "environment": dict(os.environ),
         "directory": os.getcwd(),  # noqa: PTH109 - pathlib costs more than all of this
@@ -113,19 +109,17 @@ def _request(arguments: Sequence[str]) -> bytes:
         "columns": columns,
         "lines": lines,
     }
-    body = json.dumps(content).encode()
-    # With 1.0 the answer comes in one piece that ends with the connection.
-    head = f"POST {TEXT_PATH} HTTP/1.0\r\nHost: hub\r\nContent-Length: {len(body)}\r\n"
-    return f"{head}Content-Type: application/json\r\n\r\n".encode() + body
 
 
-def _answer(request: bytes, *, is_patient: bool) -> dict[str, Any]:
+def _answer(request: dict[str, Any], *, is_patient: bool) -> dict[str, Any]:
     """Return the answer of a hub. A key press for completion must not start one.
 
     Raises:
         _OwnProcess: No hub answers, or the command needs this process.
         HubFailed: None comes up.
     """
+    from helmsman.hub.control import OK, exchange  # JSON, which other commands do not need
+
     way = HubConnector(state_directory(os.environ))
     for _ in range(_TRIES):
         try:
@@ -134,10 +128,14 @@ def _answer(request: bytes, *, is_patient: bool) -> dict[str, Any]:
             raise _OwnProcess from None
         if connection is None:
             raise _OwnProcess
-        status, content = _asked(connection, request)
+        try:
+            # It has begun to answer, so it works; a long list may take its time.
+            status, content = exchange(connection, "POST", TEXT_PATH, request, seconds=_BEGIN_SECONDS)
+        except TimeoutError:
+            raise _OwnProcess from None
         if status == _CONFLICT and "stateDirectory" in content:
             way = HubConnector(content["stateDirectory"])
-        elif status == _OK and "version" in content:
+        elif status == OK and "version" in content:
             # A newer client replaces an older hub in the background; this answer is still good.
             if is_patient and is_newer(__version__, content["version"]):
                 start_successor(way.state)
@@ -148,35 +146,6 @@ def _answer(request: bytes, *, is_patient: bool) -> dict[str, Any]:
             # Another status is an answer that this version does not know.
             raise _OwnProcess
     raise _OwnProcess
-
-
-def _asked(connection: _socket.socket, request: bytes) -> tuple[int, dict[str, Any]]:
-    """Send a request. Return the status and content of the answer; 0 if the hub ended before the end of it.
-
-    Raises:
-        _OwnProcess: The hub does not begin to answer.
-    """
-    import json
-
-    said = b""
-    try:
-        connection.settimeout(_BEGIN_SECONDS)
-        connection.sendall(request)
-        while chunk := connection.recv(_CHUNK):
-            # It has begun, so it works; a long list may take its time.
-            connection.settimeout(None)
-            said += chunk
-    except TimeoutError:
-        raise _OwnProcess from None
-    except OSError:
-        return 0, {}
-    finally:
-        connection.close()
-    head, _, body = said.partition(b"\r\n\r\n")
-    try:
-        return int(head.split()[1]), json.loads(body)
-    except (IndexError, ValueError):
-        return 0, {}
 
 
 def _show(answer: dict[str, Any]) -> int:

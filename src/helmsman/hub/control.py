@@ -1,73 +1,97 @@
 """Requests of commands to the hub's HTTP API, on a bare socket: commands answer in some milliseconds.
 
-One request for each connection. A request may be a stream of events, for as long as the hub lives.
+One request for each connection. A request may be a stream of events, for as long as the hub lives. Commands that only ask
+import this, so it imports little.
 """
 
 from __future__ import annotations
 
-import array
 import json
 import os
 import time
 from _socket import SCM_RIGHTS, SOL_SOCKET
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from helmsman._version import __version__
-from helmsman.base.json_values import json_object
 from helmsman.hub.launch import LATER, HubConnector, HubFailed, NoHub, claim_place, connect
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from _socket import socket
     from collections.abc import Iterator, Sequence
     from pathlib import Path
+    from typing import Any
 
-HUB_PATH: Final = "/v1/hub"
-STAY_PATH: Final = f"{HUB_PATH}/stay"
-LISTEN_PATH: Final = f"{HUB_PATH}/listeners"
-STOP_PATH: Final = f"{HUB_PATH}/stop"
-RESTART_PATH: Final = f"{HUB_PATH}/restart"
-BRIDGES_PATH: Final = "/v1/bridges"
-PROGRAMS_PATH: Final = "/v1/programs"
+HUB_PATH = "/v1/hub"
+STAY_PATH = f"{HUB_PATH}/stay"
+LISTEN_PATH = f"{HUB_PATH}/listeners"
+STOP_PATH = f"{HUB_PATH}/stop"
+RESTART_PATH = f"{HUB_PATH}/restart"
+BRIDGES_PATH = "/v1/bridges"
+PROGRAMS_PATH = "/v1/programs"
 
-_SECONDS: Final = 10.0
-_REPLACE_SECONDS: Final = 30.0
-_REPLACE_POLL: Final = 0.002
-_CHUNK_BYTES: Final = 65536
-END: Final = "end"
+OK = 200
+_SECONDS = 10.0
+_REPLACE_SECONDS = 30.0
+_REPLACE_POLL = 0.002
+_CHUNK_BYTES = 65536
+END = "end"
 """Last event of a stream. Its data say whether the client starts the next hub."""
-_ACTIONS: Final = {"status": ("GET", HUB_PATH), "stop": ("POST", STOP_PATH), "restart": ("POST", RESTART_PATH)}
+_ACTIONS = {"status": ("GET", HUB_PATH), "stop": ("POST", STOP_PATH), "restart": ("POST", RESTART_PATH)}
 
 
-class Response(NamedTuple):
-    status: int
-    content: dict[str, Any]
-
-    @property
-    def is_ok(self) -> bool:
-        return self.status == 200
-
-
-def request(state: str, method: str, path: str, content: object = None) -> Response | None:
+def request(state: str, method: str, path: str, content: object = None) -> tuple[int, dict[str, Any]] | None:
     """Send one request to the hub of a state directory. Return None if no hub runs. Blocks for some seconds at most."""
     connection = connect(state)
     if connection is None:
         return None
-    with closing(connection):
-        connection.settimeout(_SECONDS)
-        try:
-            _send(connection, method, path, content)
-            said = b""
-            while part := connection.recv(_CHUNK_BYTES):
-                said += part
-        except (ConnectionError, TimeoutError):
-            return None  # it ended just now, or is stuck
+    try:
+        status, answer = exchange(connection, method, path, content, seconds=_SECONDS, rest=_SECONDS)
+    except TimeoutError:
+        return None  # it is stuck
+    return (status, answer) if status else None
+
+
+def exchange(
+    connection: socket, method: str, path: str, content: object = None, *, seconds: float, rest: float | None = None
+) -> tuple[int, dict[str, Any]]:
+    """Send a request and close the connection. Return the status and the content of the answer.
+
+    The hub has so many `seconds` to begin its answer, and for each part of the `rest`; None is no limit. The status is 0 if
+    it ended before the end of its answer.
+
+    Raises:
+        TimeoutError: It does not answer in time.
+    """
+    said = b""
+    try:
+        connection.settimeout(seconds)
+        _send(connection, method, path, content)
+        while part := connection.recv(_CHUNK_BYTES):
+            connection.settimeout(rest)
+            said += part
+    except TimeoutError:
+        raise
+    except OSError:
+        return 0, {}
+    finally:
+        connection.close()
     head, _, body = said.partition(b"\r\n\r\n")
     try:
-        return Response(int(head.split()[1]), dict(json.loads(body)))
+        return int(head.split()[1]), dict(json.loads(_without_chunks(body) if b"chunked" in head.lower() else body))
     except (IndexError, ValueError, TypeError):
-        return None  # it ended in the middle of its answer
+        return 0, {}
+
+
+def _without_chunks(body: bytes) -> bytes:
+    parts = []
+    while body:
+        size, _, body = body.partition(b"\r\n")
+        end = int(size, 16)
+        parts.append(body[:end])
+        body = body[end + 2 :] if end else b""
+    return b"".join(parts)
 
 
 def _send(connection: socket, method: str, path: str, content: object = None, descriptors: Sequence[int] = ()) -> None:
@@ -76,6 +100,8 @@ def _send(connection: socket, method: str, path: str, content: object = None, de
     request = f"{head}Content-Type: application/json\r\n\r\n".encode() + body
     sent = 0
     if descriptors:
+        import array  # only for listeners
+
         passed = array.array("i", descriptors)
         sent = connection.sendmsg([request], [(SOL_SOCKET, SCM_RIGHTS, passed)])
     connection.sendall(request[sent:])
@@ -105,6 +131,8 @@ def events(
         head = {line.partition(b":")[0].lower(): line for line in iter(partial(next, lines, b""), b"")}
         if status[1:2] != [b"200"]:
             if status[1:2] and b"content-length" in head:
+                from helmsman.base.json_values import json_object  # only for a refusal
+
                 raise Refused(json_object(next(lines, b"")) or {})
             return
         name = ""
@@ -130,8 +158,8 @@ def _lines(connection: socket) -> Iterator[bytes]:
 
 def ask_hub(state_dir: Path, action: str) -> dict[str, Any] | None:
     """Return the status of the hub of a state directory, which then stops or restarts; None if no hub runs."""
-    response = request(str(state_dir), *_ACTIONS[action])
-    return response.content if response is not None and response.is_ok else None
+    answer = request(str(state_dir), *_ACTIONS[action])
+    return answer[1] if answer is not None and answer[0] == OK else None
 
 
 def keep_hub(state_dir: Path) -> None:
@@ -165,10 +193,10 @@ def replace_older(state: str) -> bool:
         try:
             if claim_place(state):
                 return True
-            response = request(state, "POST", RESTART_PATH, {"version": __version__})
+            answer = request(state, "POST", RESTART_PATH, {"version": __version__})
         except (OSError, NoHub, HubFailed):
             return False
-        if response is not None and not response.is_ok:
+        if answer is not None and answer[0] != OK:
             return False
         time.sleep(_REPLACE_POLL)
     return False
