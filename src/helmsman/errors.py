@@ -1,7 +1,8 @@
 """Every error Helmsman raises on purpose: one tree, stable codes.
 
-A caller branches on the class or on `code`, never on the text. The text is for people: it says what happened and, in
-its last sentence, what to do next. `retryable` says whether the same call may work later with nothing changed.
+A caller branches on the class or on `code`, never on the text. The code is the name of the class in snake case, unless the
+class names another. The text is for people: it says what happened and, in its last sentence, what to do next.
+`retryable` says whether the same call may work later with nothing changed.
 """
 
 from __future__ import annotations
@@ -20,6 +21,11 @@ class HelmsmanError(Exception):
 
     code: ClassVar[str] = "helmsman_error"
     retryable: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        """Derive the code from the name of the class, unless the class names one."""
+        if "code" not in cls.__dict__:
+            cls.code = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
 
     def __init__(self, message: str, **details: Any) -> None:
         """Redact secrets: errors quote what users and programs wrote, and appear in logs and on screens."""
@@ -55,25 +61,17 @@ class HelmsmanError(Exception):
 class InvalidSetting(HelmsmanError):
     """A setting is invalid; the message names it, its value and the allowed values."""
 
-    code = "invalid_setting"
-
 
 class InvalidInput(HelmsmanError):
     """An argument of a call is missing or wrong; nothing was started."""
-
-    code = "invalid_input"
 
 
 class NeedsAsyncio(HelmsmanError):
     """The library is used without an asyncio event loop: under trio, or with no event loop at all."""
 
-    code = "needs_asyncio"
-
 
 class NotOpen(HelmsmanError):
     """The `Helmsman` was not opened yet, or was closed."""
-
-    code = "not_open"
 
 
 NOT_OPEN: Final = NotOpen(
@@ -87,8 +85,6 @@ class ProgramRefused(HelmsmanError):
     Details: `program`, `path`.
     """
 
-    code = "program_refused"
-
 
 # --- the Codex binary and its capabilities -----------------------------------------------------------------------------
 
@@ -96,25 +92,17 @@ class ProgramRefused(HelmsmanError):
 class CodexNotFound(HelmsmanError):
     """No Codex binary was found, or the configured one cannot be run."""
 
-    code = "codex_not_found"
-
 
 class AgentNotFound(HelmsmanError):
     """The program of an agent other than Codex could not be found, or cannot be used. Details: `agent`."""
-
-    code = "agent_not_found"
 
 
 class NotLoggedIn(HelmsmanError):
     """The agent is not logged in, and its model needs a login; nothing was started."""
 
-    code = "not_logged_in"
-
 
 class Unsupported(HelmsmanError):
     """The agent, or its installed version, cannot do this; the message says who can."""
-
-    code = "unsupported"
 
 
 # --- the engine ------------------------------------------------------------------------------------------------------
@@ -123,46 +111,35 @@ class Unsupported(HelmsmanError):
 class EngineError(HelmsmanError):
     """Something went wrong between Helmsman and a running Codex."""
 
-    code = "engine_error"
-
 
 class EngineStartFailed(EngineError):
     """Codex exited, or did not answer, before it was ready. Details: `exit_code`, `stderr`."""
 
-    code = "engine_start_failed"
     retryable = True
 
 
 class EngineLost(EngineError):
     """Codex is gone: it exited, was killed, or closed the connection. Details: `exit_code`, `stderr`."""
 
-    code = "engine_lost"
     retryable = True
 
 
 class EngineTimeout(EngineError):
     """Codex did not answer a request in time."""
 
-    code = "engine_timeout"
     retryable = True
 
 
 class EngineProtocolError(EngineError):
     """Codex sent something that Helmsman cannot parse, such as a message beyond the size limit."""
 
-    code = "engine_protocol_error"
-
 
 class EngineRefused(EngineError):
     """Codex answered a request with an error. Details: `rpc_code`, `rpc_data`."""
 
-    code = "engine_refused"
-
 
 class PolicyWidened(EngineError):
     """Codex applied a wider sandbox or a laxer approval policy than was requested, so nothing was run."""
-
-    code = "policy_widened"
 
 
 # --- sessions and questions ------------------------------------------------------------------------------------------
@@ -171,78 +148,59 @@ class PolicyWidened(EngineError):
 class SessionNotFound(HelmsmanError):
     """There is no such session, neither running nor on disk."""
 
-    code = "session_not_found"
-
 
 class SessionBusy(HelmsmanError):
     """A turn is running in this session."""
 
-    code = "session_busy"
     retryable = True
 
 
 class SessionIdle(HelmsmanError):
     """No turn is running in this session, so there is nothing to steer."""
 
-    code = "session_idle"
-
 
 class SessionLocked(HelmsmanError):
     """Another process has this session open for writing."""
 
-    code = "session_locked"
     retryable = True
 
 
 class CannotMove(HelmsmanError):
     """A session that was started on another machine cannot continue here."""
 
-    code = "cannot_move"
-
 
 class TooManySessions(HelmsmanError):
     """The maximum number of turns is already running."""
 
-    code = "too_many_sessions"
     retryable = True
 
 
 class RateLimitLow(HelmsmanError):
     """Less of the account's rate limit is left than required. Details: `limit`, `remaining_percent`, `resets_at`."""
 
-    code = "rate_limit_low"
     retryable = True
 
 
 class BudgetExceeded(HelmsmanError):
     """A budget in the settings is used up, and has not been raised."""
 
-    code = "budget_exceeded"
-
 
 class CheckRefused(HelmsmanError):
     """A check of the repository must run, and was not allowed."""
-
-    code = "check_refused"
 
 
 class TurnTimedOut(HelmsmanError):
     """The model was silent for longer than this turn allows, so the turn was interrupted."""
 
-    code = "turn_timed_out"
     retryable = True
 
 
 class Unanswered(HelmsmanError):
     """An unattended task asked a question that was not answered in time."""
 
-    code = "unanswered"
-
 
 class QuestionNotOpen(HelmsmanError):
     """The question does not exist, was answered already, or was withdrawn."""
-
-    code = "question_not_open"
 
     @classmethod
     def any_more(cls, question_id: str) -> Self:
@@ -253,16 +211,12 @@ class QuestionNotOpen(HelmsmanError):
 class AnswerInvalid(HelmsmanError):
     """The answer does not fit the question; nothing was sent to Codex."""
 
-    code = "answer_invalid"
-
 
 class NotYours(HelmsmanError):
     """A model tried to act on a session that its client did not open.
 
     Only a user may, or a client that a user hands it to.
     """
-
-    code = "not_yours"
 
 
 # --- tasks -----------------------------------------------------------------------------------------------------------
@@ -271,72 +225,55 @@ class NotYours(HelmsmanError):
 class TaskNotFound(HelmsmanError):
     """There is no such task in the registry."""
 
-    code = "task_not_found"
-
 
 class TaskNotOurs(HelmsmanError):
     """Only the process that runs this task can do that to it."""
-
-    code = "task_not_ours"
 
 
 class ScheduleNotFound(HelmsmanError):
     """There is no schedule with this id."""
 
-    code = "schedule_not_found"
-
 
 class ClientAway(HelmsmanError):
     """No client with the environment this was requested from is connected; the work waits for one."""
 
-    code = "client_away"
     retryable = True
 
 
 class HostUnreachable(HelmsmanError):
     """Another machine cannot be reached over SSH, or its hub refuses the connection; the message says why."""
 
-    code = "host_unreachable"
     retryable = True
 
 
 class RegistryUnavailable(HelmsmanError):
     """The task registry cannot be read or written now; nothing was done."""
 
-    code = "registry_unavailable"
     retryable = True
 
 
 class RegistryTooNew(RegistryUnavailable):
     """A newer Helmsman wrote the task registry, and this one does not understand it."""
 
-    code = "registry_too_new"
     retryable = False
 
 
 class FleetUnavailable(HelmsmanError):
     """The fleet's database cannot be reached; work on its machines continues."""
 
-    code = "fleet_unavailable"
     retryable = True
 
 
 class FleetNotReady(HelmsmanError):
     """The database has no fleet tables, or tables that this version cannot use, or it is not safe to use."""
 
-    code = "fleet_not_ready"
-
 
 class FleetRefused(HelmsmanError):
     """No machine of the fleet can do this; nothing was started."""
 
-    code = "fleet_refused"
-
 
 class IdempotencyKeyReused(HelmsmanError):
     """The key of this call belongs to an earlier call with another content; nothing was done."""
-
-    code = "idempotency_key_reused"
 
 
 class OutcomeUnknown(HelmsmanError):
@@ -351,38 +288,27 @@ class OutcomeUnknown(HelmsmanError):
 class StepError(HelmsmanError):
     """A step did not produce a result. Details: `session_id`, `attempts`, `cause_code`."""
 
-    code = "step_error"
-
 
 class StepFailed(StepError):
     """The turn failed, left no final message, or its final message begins with `FAILED:`."""
-
-    code = "step_failed"
 
 
 class StepTimedOut(StepError):
     """No first event, or no further event, within the limit, on every attempt."""
 
-    code = "step_timed_out"
     retryable = True
 
 
 class StepInterrupted(StepError):
     """A user or a program interrupted the turn."""
 
-    code = "step_interrupted"
-
 
 class StepOutputInvalid(StepError):
     """The final message is not JSON, or does not match the output schema. Details: `text`."""
 
-    code = "step_output_invalid"
-
 
 class ReviewUnreadable(HelmsmanError):
     """An agent's report of its findings has the wrong format. Details: `session_id`."""
-
-    code = "review_unreadable"
 
 
 # --- the cloud -------------------------------------------------------------------------------------------------------
@@ -391,57 +317,41 @@ class ReviewUnreadable(HelmsmanError):
 class CloudError(HelmsmanError):
     """`codex cloud` failed in a way that has no specific error. Details: `exit_code`, `said`."""
 
-    code = "cloud_error"
-
 
 class CloudNotLoggedIn(CloudError):
     """Codex has no ChatGPT login, or the cloud does not accept it."""
-
-    code = "cloud_not_logged_in"
 
 
 class CloudUnreachable(CloudError):
     """The cloud cannot be reached, does not answer in time, or has an internal problem. Details: `http_status`."""
 
-    code = "cloud_unreachable"
     retryable = True
 
 
 class CloudRateLimited(CloudError):
     """The cloud accepts no more requests for now."""
 
-    code = "cloud_rate_limited"
     retryable = True
 
 
 class CloudTaskNotFound(CloudError):
     """The cloud does not have this task, or no longer has it."""
 
-    code = "cloud_task_not_found"
-
 
 class CloudEnvironmentMissing(CloudError):
     """No environment was given, the cloud does not know it, or several have that name."""
-
-    code = "cloud_environment_missing"
 
 
 class CloudNoDiff(CloudError):
     """There is no diff to show: the task is not finished, failed, changed nothing, or has no such attempt."""
 
-    code = "cloud_no_diff"
-
 
 class CloudSubmitUncertain(CloudError):
     """A submit failed after the request was sent, so the task may exist. Check the list before you try again."""
 
-    code = "cloud_submit_uncertain"
-
 
 class CloudOutputUnreadable(CloudError):
     """`codex cloud` printed something that Helmsman cannot parse. Details: `output`."""
-
-    code = "cloud_output_unreadable"
 
 
 # --- changes brought into a working tree -----------------------------------------------------------------------------
@@ -449,8 +359,6 @@ class CloudOutputUnreadable(CloudError):
 
 class DirtyTree(HelmsmanError):
     """The working tree has uncommitted changes; nothing was touched. Details: `files`."""
-
-    code = "dirty_tree"
 
 
 class DiffChanged(HelmsmanError):
@@ -460,8 +368,6 @@ class DiffChanged(HelmsmanError):
     (each with `path` and `change`) and their `diff`.
     """
 
-    code = "diff_changed"
-
 
 class ApplyConflict(HelmsmanError):
     """A change does not apply to the working tree; nothing was touched.
@@ -469,13 +375,9 @@ class ApplyConflict(HelmsmanError):
     Details: `conflicts` (the files), and `said`, or for a worktree `reasons` and `hunks` by file.
     """
 
-    code = "apply_conflict"
-
 
 class WorktreeError(HelmsmanError):
     """Git could not make, read or remove a worktree."""
-
-    code = "worktree_error"
 
 
 class WorkspaceIncomplete(WorktreeError):
@@ -484,16 +386,12 @@ class WorkspaceIncomplete(WorktreeError):
     Details: `missing`, commits.
     """
 
-    code = "workspace_incomplete"
-
 
 class WorkspaceTooLarge(WorktreeError):
     """A working tree is too large to send to another machine; nothing was sent.
 
     Details: `files`, the largest, each with `path` and `bytes`, and `limit`, in bytes.
     """
-
-    code = "workspace_too_large"
 
 
 class CannotRewind(HelmsmanError):
@@ -503,13 +401,9 @@ class CannotRewind(HelmsmanError):
     with it `turns` or `sessions`.
     """
 
-    code = "cannot_rewind"
-
 
 class ConfirmationNeeded(HelmsmanError):
     """The request would lose data, and was not confirmed; nothing was done."""
-
-    code = "confirmation_needed"
 
 
 # --- the configuration files of MCP clients --------------------------------------------------------------------------
@@ -518,18 +412,14 @@ class ConfirmationNeeded(HelmsmanError):
 class ConfigurationUnusable(HelmsmanError):
     """A client's file cannot be read or written, or its content is invalid; nothing was changed."""
 
-    code = "configuration_unusable"
-
 
 class ConfigurationChanged(HelmsmanError):
     """Another program changed a client's file in the meantime; nothing was written."""
 
-    code = "configuration_changed"
     retryable = True
 
 
 class HandshakeFailed(HelmsmanError):
     """A client's entry exists, but its command does not answer."""
 
-    code = "handshake_failed"
     retryable = True

@@ -38,8 +38,6 @@ _QUIET: Final = ("--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=erro
 class NotInstalled(HelmsmanError):
     """Package cannot be installed, or is not the one of the registry."""
 
-    code = "not_installed"
-
 
 class RegisteredAgent(Value, frozen=True, kw_only=True):
     """Agent in the registry. `integrity` is the checksum of its package, as npm writes it.

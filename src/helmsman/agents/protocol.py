@@ -130,9 +130,13 @@ class OwnTerminal(Value, frozen=True, kw_only=True):
 class NothingBegun(EngineLost):
     """Engine that is ending or lost has not begun the requested work. Another engine can begin it."""
 
+    code = EngineLost.code
+
 
 class EngineHangs(EngineLost):
     """Engine exists but answers nothing, so it was abandoned."""
+
+    code = EngineLost.code
 
 
 class Capability(Enum):

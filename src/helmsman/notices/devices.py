@@ -38,8 +38,6 @@ _LOCK_SECONDS: Final = 10
 class DeviceNotFound(HelmsmanError):
     """No device has this id."""
 
-    code = "device_not_found"
-
 
 class Subscription(SecretValue, frozen=True, kw_only=True):
     """Where a browser takes pushed notifications, and its keys for them. `approves`: they may have a button for yes."""

@@ -441,13 +441,9 @@ class CodeInput(ProofInput):
 class WrongCode(HelmsmanError):
     """Code was used, has expired, or never existed."""
 
-    code = "wrong_code"
-
 
 class WrongProof(HelmsmanError):
     """Proof does not show that its sender has the token."""
-
-    code = "wrong_proof"
 
 
 class LoginRoutes:

@@ -40,8 +40,6 @@ _NAT64: Final = (IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/48"))
 class InvalidClient(HelmsmanError):
     """OAuth client cannot be identified, or asks for what it may not have."""
 
-    code = "invalid_client"
-
 
 class OAuthClient(Value, frozen=True, kw_only=True):
     """OAuth client, as its document describes it."""

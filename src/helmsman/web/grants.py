@@ -29,8 +29,6 @@ _LOCK_SECONDS: Final = 10
 class GrantNotFound(HelmsmanError):
     """No program has access under this id."""
 
-    code = "grant_not_found"
-
 
 class Grant(Value, frozen=True, kw_only=True):
     """Access of one program to one resource, with the digests of its newest tokens."""

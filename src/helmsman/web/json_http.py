@@ -70,13 +70,9 @@ InputT = TypeVar("InputT", bound=Input)
 class NotFound(HelmsmanError):
     """Address does not exist."""
 
-    code = "not_found"
-
 
 class TooLarge(HelmsmanError):
     """Request is too large; nothing was done."""
-
-    code = "too_large"
 
 
 def respond(content: Mapping[str, Any], status: int = 200) -> Response:

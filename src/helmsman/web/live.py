@@ -55,7 +55,6 @@ _KINDS: Final = (
 class TooManyStreams(HelmsmanError):
     """Maximum number of browsers is connected."""
 
-    code = "too_many_streams"
     retryable = True
 
 

@@ -60,9 +60,13 @@ class Owner(NamedTuple):
 class NotOurs(EngineLost):
     """Client with a later epoch has taken over."""
 
+    code = EngineLost.code
+
 
 class Taken(EngineLost):
     """Another process owns the supervised process now."""
+
+    code = EngineLost.code
 
 
 class Ended(NamedTuple):

@@ -367,8 +367,6 @@ class Preference(Value, frozen=True, kw_only=True):
 class ReportUnreadable(HelmsmanError):
     """Raised for a missing or invalid report of an agent."""
 
-    code = "report_unreadable"
-
 
 def prompt(name: str, **values: object) -> str:
     """Return a text for an agent, from `prompts.toml`."""

@@ -60,8 +60,6 @@ _SHOWN_OF_STEP: Final = ("title", "status", "attempts", "check")
 class TurnNotDone(HelmsmanError):
     """Raised if a turn of a job failed or was stopped."""
 
-    code = "turn_not_done"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
