@@ -135,8 +135,12 @@ def some_path(value: Any) -> Path:
     return Path(value)
 
 
-def words(value: Any) -> tuple[str, ...]:
-    """Read a list of words."""
-    if not isinstance(value, list) or not value or not all(isinstance(word, str) and word for word in value):
-        raise ValueError('a list of words, such as ["git", "status"]')
-    return tuple(value)
+def words(example: str) -> Callable[[Any], tuple[str, ...]]:
+    """Return a reader of a list of words."""
+
+    def read(value: Any) -> tuple[str, ...]:
+        if not isinstance(value, list) or not value or not all(isinstance(word, str) and word for word in value):
+            raise ValueError(f"a list of words, such as {example}")
+        return tuple(value)
+
+    return read

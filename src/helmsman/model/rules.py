@@ -37,7 +37,7 @@ class Rule(Value, frozen=True, kw_only=True):
     """
 
     effect: Annotated[Effect, one_of(*get_args(Effect))]
-    command: Annotated[tuple[str, ...] | None, words] = None
+    command: Annotated[tuple[str, ...] | None, words('["git", "status"]')] = None
     text: Annotated[str | None, some_text] = None
     mcp: Annotated[tuple[str, str | None] | None, mcp_tool] = None
     paths: tuple[str, ...] | None = None
@@ -45,7 +45,7 @@ class Rule(Value, frozen=True, kw_only=True):
     below: Annotated[bool, switch] = True
     resolved: bool = False
     type: Annotated[QuestionType | None, one_of(*get_args(QuestionType))] = None
-    env: Annotated[tuple[str, ...], words] = ()
+    env: Annotated[tuple[str, ...], words('["CI"]')] = ()
     outside: Annotated[bool, switch] = False
     prefix: Annotated[bool, switch] = False
     exact: Annotated[bool, switch] = False

@@ -29,14 +29,17 @@ __all__ = ["fake", "options"]  # fixtures
     ("text", "said"),
     [
         ("agents = 3", r"agents in .* is no table\. Write \[agents\.NAME\]"),
-        ("[agents]\nmine = 3", r"agents\.mine in .* is no table"),
-        ("[agents.mine]\ntitle = 'Mine'", r"agents\.mine\.command in .* must be a list of words"),
-        ("[agents.mine]\ncommand = 'mine --acp'", r"agents\.mine\.command in .* must be a list of words"),
-        ("[agents.mine]\ncommand = ['mine', '']", r"agents\.mine\.command in .* must be a list of words"),
-        ("[agents.mine]\ncommand = ['mine']\ntitle = 3", r"agents\.mine\.title in .* must be a text"),
-        ("[agents.mine]\ncommand = ['mine']\nmode = ''", r"agents\.mine\.mode in .* must be a text"),
-        ("[agents.mine]\ncommand = ['mine']\nwritable = 'x'", r"agents\.mine\.writable in .* must be a list of dir"),
-        ("[agents.mine]\ncommand = ['mine']\nwritable = ['x']", r"agents\.mine\.writable in .* must be a list of dir"),
+        ("[agents]\nmine = 3", r"agents\.mine in .* is 3\. Make it a table"),
+        ("[agents.mine]\ntitle = 'Mine'", r"agents\.mine in .* has no command\. Set it to a list of words"),
+        ("[agents.mine]\ncommand = 'mine --acp'", r"agents\.mine\.command in .* Set it to a list of words"),
+        ("[agents.mine]\ncommand = ['mine', '']", r"agents\.mine\.command in .* Set it to a list of words"),
+        ("[agents.mine]\ncommand = ['mine']\ntitle = 3", r"agents\.mine\.title in .* Set it to a text"),
+        ("[agents.mine]\ncommand = ['mine']\nmode = ''", r"agents\.mine\.mode in .* Set it to a text"),
+        ("[agents.mine]\ncommand = ['mine']\nwritable = 'x'", r"agents\.mine\.writable in .* Set it to a list of dir"),
+        (
+            "[agents.mine]\ncommand = ['mine']\nwritable = ['x']",
+            r"agents\.mine\.writable in .* Set it to a list of dir",
+        ),
     ],
 )
 def test_invalid_definitions_of_an_agent_are_named_with_their_file(text: str, said: str, tmp_path: Path) -> None:

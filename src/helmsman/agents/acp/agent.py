@@ -20,7 +20,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import anyio.to_thread
 
@@ -41,6 +41,7 @@ from helmsman.agents.found_programs import (
 from helmsman.agents.protocol import Capability
 from helmsman.agents.supervised_agent import Prepared, SupervisedAgent
 from helmsman.base.caller_context import expand_home
+from helmsman.base.config_table import read_table, some_text, switch, words
 from helmsman.base.json_values import mapping
 from helmsman.base.programs import check_program, find_program, with_interpreter
 from helmsman.base.structs import Value
@@ -60,22 +61,33 @@ if TYPE_CHECKING:
 
 KNOWN: Final[tuple[Profile, ...]] = (Gemini(), OpenCode(), Qwen(), Copilot())
 
-_KEYS: Final = frozenset({"command", "title", "mode", "runs_repository_files", "writable"})
+
+def _directories(value: Any) -> tuple[Path, ...]:
+    named = [expand_home(one) for one in value] if isinstance(value, list) and all(map(_is_text, value)) else None
+    if named is None or not all(one.is_absolute() for one in named):
+        raise ValueError('a list of directories, such as ["~/.my-agent"]')
+    # Resolve links now: a sandbox is given real directories, and a command could change a link later.
+    return tuple(one.resolve() for one in named)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value)
 
 
 class OwnWords(Value, frozen=True):
     """Values of `[agents.NAME]`."""
 
-    command: tuple[str, ...]
-    title: str
-    mode: str | None
-    runs_repository_files: bool
-    writable: tuple[Path, ...]
+    command: Annotated[tuple[str, ...], words('["my-agent", "--acp"]')]
+    title: Annotated[str | None, some_text] = None
+    mode: Annotated[str | None, some_text] = None
+    runs_repository_files: Annotated[bool, switch] = True
+    """False waives the check of the files from which the agent runs programs."""
+    writable: Annotated[tuple[Path, ...], _directories] = ()
 
     def profile(self, name: str) -> OwnAgent:
         return OwnAgent(
             name,
-            self.title,
+            self.title or name.capitalize(),
             mode=self.mode,
             runs_repository_files=self.runs_repository_files,
             writable=self.writable,
@@ -224,52 +236,10 @@ def read_own_agents(files: Iterable[ConfigFile]) -> dict[str, OwnWords]:
     Raises:
         InvalidSetting: A value under `[agents]` is invalid.
     """
-    return dict(_read_own(files))
-
-
-def _read_own(files: Iterable[ConfigFile]) -> Iterable[tuple[str, OwnWords]]:
     file = next((file for file in files if file.trusted and "agents" in file.content), None)
     if file is None:
-        return
+        return {}
     tables = file.content["agents"]
-    for name, table in tables.items() if isinstance(tables, dict) else [("", None)]:
-        where = f"agents.{name}" if name else "agents"
-        if not isinstance(table, dict):
-            raise InvalidSetting(f"{where} in {file.path} is no table. Write [agents.NAME] with a command.")
-        if unknown := sorted(set(table) - _KEYS):
-            known = ", ".join(sorted(_KEYS))
-            raise InvalidSetting(f"{where}.{unknown[0]} in {file.path} is unknown. Use one of: {known}.")
-        command = table.get("command")
-        if not isinstance(command, list) or not command or not all(isinstance(word, str) and word for word in command):
-            raise InvalidSetting(f'{where}.command in {file.path} must be a list of words: ["my-agent", "--acp"].')
-        yield (
-            name,
-            OwnWords(
-                tuple(command),
-                _text(table, "title", where, file.path) or name.capitalize(),
-                _text(table, "mode", where, file.path),
-                # Only an explicit `false` waives the check. A missing or mistyped value keeps the cautious default.
-                table.get("runs_repository_files") is not False,
-                _directories(table, where, file.path),
-            ),
-        )
-
-
-def _text(table: Mapping[str, Any], key: str, where: str, path: Path) -> str | None:
-    value = table.get(key)
-    if value is not None and (not isinstance(value, str) or not value):
-        raise InvalidSetting(f"{where}.{key} in {path} must be a text.")
-    return value
-
-
-def _directories(table: Mapping[str, Any], where: str, path: Path) -> tuple[Path, ...]:
-    value = table.get("writable", [])
-    named = [expand_home(one) for one in value] if isinstance(value, list) and all(map(_is_text, value)) else None
-    if named is None or not all(one.is_absolute() for one in named):
-        raise InvalidSetting(f'{where}.writable in {path} must be a list of directories: ["~/.my-agent"].')
-    # Resolve links now: a sandbox is given real directories, and a command could change a link later.
-    return tuple(one.resolve() for one in named)
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and bool(value)
+    if not isinstance(tables, dict):
+        raise InvalidSetting(f"agents in {file.path} is no table. Write [agents.NAME] with a command.")
+    return {name: read_table(OwnWords, table, f"agents.{name}", file.path) for name, table in tables.items()}
