@@ -67,7 +67,8 @@ def exchange(
     said = b""
     try:
         connection.settimeout(seconds)
-        _send(connection, method, path, content)
+        # With 1.0 the answer comes in one piece that ends with the connection.
+        _send(connection, method, path, content, version="1.0")
         while part := connection.recv(_CHUNK_BYTES):
             connection.settimeout(rest)
             said += part
@@ -79,24 +80,21 @@ def exchange(
         connection.close()
     head, _, body = said.partition(b"\r\n\r\n")
     try:
-        return int(head.split()[1]), dict(json.loads(_without_chunks(body) if b"chunked" in head.lower() else body))
+        return int(head.split()[1]), dict(json.loads(body))
     except (IndexError, ValueError, TypeError):
         return 0, {}
 
 
-def _without_chunks(body: bytes) -> bytes:
-    parts = []
-    while body:
-        size, _, body = body.partition(b"\r\n")
-        end = int(size, 16)
-        parts.append(body[:end])
-        body = body[end + 2 :] if end else b""
-    return b"".join(parts)
-
-
-def _send(connection: socket, method: str, path: str, content: object = None, descriptors: Sequence[int] = ()) -> None:
+def _send(
+    connection: socket,
+    method: str,
+    path: str,
+    content: object = None,
+    descriptors: Sequence[int] = (),
+    version: str = "1.1",
+) -> None:
     body = b"" if content is None else json.dumps(content).encode()
-    head = f"{method} {path} HTTP/1.1\r\nHost: hub\r\nConnection: close\r\nContent-Length: {len(body)}\r\n"
+    head = f"{method} {path} HTTP/{version}\r\nHost: hub\r\nConnection: close\r\nContent-Length: {len(body)}\r\n"
     request = f"{head}Content-Type: application/json\r\n\r\n".encode() + body
     sent = 0
     if descriptors:
