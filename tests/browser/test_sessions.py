@@ -10,10 +10,13 @@ from typing import Any
 import anyio
 import pytest
 
+from helmsman.model.events import AgentState, CollabToolCall, ItemEnded
 from helmsman.service import HelmsmanService
 from helmsman.sessions.session import Session
-from helmsman.testing import ScriptedModel, add, fail, patch, run, say
+from helmsman.shapes.sub_agents import sub_agents_of
+from helmsman.testing import ScriptedModel, add, fail, patch, run, say, spawn_agent, wait_agents
 from tests.browser.chromium import SECONDS, Page
+from tests.browser.test_appearance import AXE, findings
 
 pytestmark = [pytest.mark.anyio, pytest.mark.browser, pytest.mark.long]
 
@@ -43,6 +46,26 @@ async def test_sessions_are_listed_and_opened_with_keys(
     assert await page.get("document.title") == "older work · Helmsman"
     await page.press("Escape")
     await page.until_text("h1", "Nothing is waiting for you")
+
+
+async def test_sub_agents_are_a_tree_of_links_to_their_transcripts(
+    page: Page, helm: HelmsmanService, model: ScriptedModel, folder: Path
+) -> None:
+    model.on("Delegate", [spawn_agent("Count the files")], [wait_agents()], [say("Delegated.")])
+    model.on("Count the files", say("There are three."))
+    session = await settled(await helm.start("Delegate", cwd=folder))
+    await page.click(".row")
+    await page.until_text(".agents > li > a", "Count the files")
+    await page.until_text(".agents > li", " done ")
+    # Codex lets only the session start sub-agents, unless it is configured otherwise.
+    (counting,) = sub_agents_of(session)
+    call = CollabToolCall(id="call", prompt="Read one of them", agents=(AgentState(id="reading", status="running"),))
+    session.apply(ItemEnded(session_id=session.id, agent_id=counting.id, item=call))
+    await page.get("location.reload()")
+    await page.until_text(".agents > li > ul > li", "Read one of them running")
+    assert not AXE.exists() or await findings(page) == []
+    await page.click(".agents > li > a")
+    await page.until_text(".agent_message", "There are three.")
 
 
 async def test_a_list_that_changes_while_the_button_is_down_loses_no_click(

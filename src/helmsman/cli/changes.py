@@ -448,7 +448,7 @@ def worktrees_command(as_json: bool) -> None:
     _print_worktrees(
         {"worktrees": [_as_dict(one.worktree) | {"use": one.use} for one in found]},
         [(one.worktree, one.use) for one in found],
-        nothing="There are no worktrees. A session gets one where an MCP client or a program starts it with `worktree`.",
+        nothing='There are no worktrees. Start a session in one: helmsman run --worktree "…"',
         as_json=as_json,
     )
 
