@@ -202,8 +202,9 @@ class GitLabForge(Forge):
             case "GET", ["merge_requests"]:
                 return 200, self.pulls
             case "POST", ["merge_requests"]:
-                url = f"https://gitlab.com/acme/tools/widgets/-/merge_requests/{len(self.pulls) + 7}"
-                self.pulls.append({**given, "iid": len(self.pulls) + 7, "web_url": url, "state": "opened"})
+                url = "https://gitlab.com/acme/tools/widgets/-/merge_requests/7"
+                draft = given["title"].startswith("Draft: ")
+                self.pulls.append({**given, "iid": 7, "web_url": url, "state": "opened", "draft": draft})
                 return 201, self.pulls[-1]
             case "PUT", ["merge_requests", "7"]:
                 self.pulls[-1] |= given

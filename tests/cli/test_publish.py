@@ -272,6 +272,11 @@ async def test_a_merge_request_at_gitlab_is_opened_and_followed(cli: Cli, model:
         assert (method, path) == ("POST", f"{forge.inside}/merge_requests/7/discussions/a1/notes")
         assert answer["body"].startswith("Added a goodbye.")
 
+        # Its text is renewed, and it stays a draft.
+        renewed = await cli.run("pr", "-m", "Greet and part", "--yes", "--json")
+        assert renewed.json[0]["pullRequest"] == opened["pullRequest"], renewed.stderr
+        assert (forge.said[-1][0], forge.pulls[0]["title"]) == ("PUT", "Draft: Greet and part")
+
 
 def _thread(name: str, author: str, text: str) -> dict[str, Any]:
     position = {"new_path": "hello.txt", "new_line": 1}

@@ -345,8 +345,9 @@ class GitLab(Forge):
 
     def open_pull_request(self, *, branch: str, base: str, title: str, text: str, draft: bool) -> str:
         known = self._list("merge_requests", state="opened", source_branch=quote(branch, safe=""))
-        # A draft is one by its title.
-        given = {"title": f"Draft: {title}" if draft else title, "description": text}
+        # A draft is one by its title, and stays one when its text is renewed.
+        is_draft = draft or any(one.get("draft") for one in known[:1])
+        given = {"title": f"Draft: {title}" if is_draft else title, "description": text}
         if known:
             self._api(f"merge_requests/{int(known[0]['iid'])}", given, method="PUT")
             return str(known[0]["web_url"])
