@@ -12,7 +12,7 @@ from helmsman.service import HelmsmanService
 from helmsman.sessions.session import Session
 from helmsman.settings import Settings
 from helmsman.testing import CodexHome, ScriptedModel, add, patch, run, say, spawn_agent, usage, wait_agents
-from helmsman.testing.api import DEFAULT_USAGE
+from helmsman.testing.model_apis import DEFAULT_USAGE
 
 pytestmark = [pytest.mark.matrix, pytest.mark.anyio, pytest.mark.needs_git]
 

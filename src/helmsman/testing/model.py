@@ -19,20 +19,17 @@ import anyio
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from helmsman.testing.chat_api import ChatApi
-from helmsman.testing.gemini_api import GeminiApi
 from helmsman.testing.local_server import serve
-from helmsman.testing.messages_api import MessagesApi
+from helmsman.testing.model_apis import ChatApi, GeminiApi, MessagesApi, ResponsesApi
 from helmsman.testing.model_request import ModelRequest
 from helmsman.testing.script import Always, Cut, Fail, Gate, Hang, Part, ScriptProblem, Step, parts_of, say
-from helmsman.testing.wire import ResponsesApi
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from starlette.types import Receive, Scope, Send
 
-    from helmsman.testing.api import Beat, ModelApi
+    from helmsman.testing.model_apis import Beat, ModelApi
 
 # --- Select the script and the step for each request ------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from helmsman.capabilities.outcomes.judging import read_judgement
 from helmsman.capabilities.outcomes.reports import QUESTIONS
 from helmsman.service import HelmsmanService
 from helmsman.testing import CodexHome, ScriptedModel, run, say, usage
-from helmsman.testing.messages_api import MessagesRequest
+from helmsman.testing.model_apis import MessagesRequest
 from helmsman.testing.model_request import ModelRequest
 from tests.capabilities.outcomes.played_jobs import (
     BROKEN,

@@ -11,7 +11,7 @@ from helmsman.capabilities.budgets import BudgetState
 from helmsman.capabilities.outcomes.agent_selection import choose
 from helmsman.service import HelmsmanService
 from helmsman.testing import CodexHome, ScriptedModel, fail, hang, run, say
-from helmsman.testing.messages_api import MessagesRequest
+from helmsman.testing.model_apis import MessagesRequest
 from helmsman.testing.model_request import ModelRequest
 from tests.capabilities.outcomes.played_jobs import (
     BROKEN,
