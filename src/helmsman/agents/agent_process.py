@@ -174,15 +174,7 @@ class StdioTransport:
         with anyio.move_on_after(_EXIT_GRACE):
             await self._child.wait()
             await self._child.stderr_ended()
-        code = self._child.exit_code
-        how = (
-            "closed its output" if code is None else f"was ended by signal {-code}" if code < 0 else f"exited ({code})"
-        )
-        return EngineLost(
-            f"{self._title} {how}. Send the next message to start it again; sessions continue from disk.",
-            exit_code=code,
-            stderr=self._child.stderr_tail or None,
-        )
+        return _ended(self._title, self._child.exit_code, self._child.stderr_tail)
 
     async def close_output_after_exit(self) -> None:
         """Make sure that `messages` ends with the process, even if a grandchild holds the pipe open."""
@@ -275,17 +267,20 @@ class SupervisedTransport:
     async def loss(self) -> EngineLost:
         ended = self._child.ended
         if ended is not None:
-            code = ended.exit_code
-            how = f"was ended by signal {-code}" if code < 0 else f"exited ({code})"
-            return EngineLost(
-                f"{self._title} {how}. Send the next message to start it again; sessions continue from disk.",
-                exit_code=code,
-                stderr=ended.stderr or None,
-            )
+            return _ended(self._title, ended.exit_code, ended.stderr)
         # Attaching with a newer epoch takes the process away from this owner.
         if self._child.newer_epoch is not None:
             return EngineLost(f"Another Helmsman has taken {self._title} over. Connect again to continue.")
         return EngineLost(f"The supervisor of {self._title} is gone. Send the next message to start another.")
+
+
+def _ended(title: str, code: int | None, stderr: str) -> EngineLost:
+    how = "closed its output" if code is None else f"was ended by signal {-code}" if code < 0 else f"exited ({code})"
+    return EngineLost(
+        f"{title} {how}. Send the next message to start it again; sessions continue from disk.",
+        exit_code=code,
+        stderr=stderr or None,
+    )
 
 
 # --- processes of an agent -------------------------------------------------------------------------------------------

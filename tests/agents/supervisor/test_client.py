@@ -19,7 +19,7 @@ import anyio.to_thread
 import pytest
 
 from helmsman.agents.supervisor.client import Owner, SupervisedProcess, attach, attach_to, start_supervised
-from helmsman.agents.supervisor.records import ProcessRecord
+from helmsman.agents.supervisor.records import ProcessRecord, end_left
 from helmsman.agents.supervisor.relay import OutputLog
 from helmsman.errors import EngineLost
 from tests.agents.supervisor import stand_in
@@ -173,14 +173,18 @@ async def test_the_owner_ends_the_processes_of_a_killed_supervisor(tmp_path: Pat
         assert not record.directory.exists()
 
 
-async def test_who_comes_after_the_kill_of_a_supervisor_ends_its_processes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("late", ["its owner", "the next process of its session"])
+async def test_who_comes_after_the_kill_of_a_supervisor_ends_its_processes(tmp_path: Path, late: str) -> None:
     async with kept(tmp_path) as record:
         os.kill(record.supervisor.pid, signal.SIGKILL)
         while record.is_supervised:
             await anyio.sleep(POLL)
-        with pytest.raises(EngineLost):
-            async with attach(record, epoch=1, title="stand-in"):
-                pass
+        if late == "its owner":
+            with pytest.raises(EngineLost):
+                async with attach(record, epoch=1, title="stand-in"):
+                    pass
+        else:
+            await anyio.to_thread.run_sync(end_left, record.state_dir, record.agent, record.session_id)
         assert not record.is_running
         assert not record.directory.exists()
 

@@ -242,5 +242,6 @@ def end_left(state_dir: Path, agent: str, session_id: str) -> None:
         # A process with a client is not left behind.
         if record.session_id == session_id and not is_attached(record.directory):
             with contextlib.suppress(EngineLost):
-                if not any(record.activity()):
+                # Without a supervisor nothing else ends it.
+                if not record.is_supervised or not any(record.activity()):
                     record.stop()
