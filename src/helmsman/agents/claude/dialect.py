@@ -1,4 +1,4 @@
-"""Claude Code as a dialect: how its processes are started, and the verbs that it has beyond other agents.
+"""Claude Code as a dialect: the conversation with it, how its processes are started, and its verbs beyond other agents.
 
 A session lives on disk between its turns. Its access is fixed when its process starts, so a turn with other options gets
 another process, which resumes the same session.
@@ -6,8 +6,12 @@ another process, which resumes the same session.
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import mimetypes
+import uuid
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -17,32 +21,375 @@ import anyio.to_thread
 from helmsman.agents.agent_process import Greeting, Launch, open_child_agent
 from helmsman.agents.claude.access import TRUST, WRITABLE_AT_HOME, access_of, plan_launch
 from helmsman.agents.claude.binary import CLAUDE, TITLE, ClaudeBinary, capabilities
-from helmsman.agents.claude.conversation import COMPACT, ClaudeConversation, control
+from helmsman.agents.claude.normalise import (
+    EXIT_PLAN,
+    NOBODY_ASKED,
+    SYNTHETIC,
+    TurnReader,
+    allowed,
+    cost_of,
+    failure_of,
+    not_answered,
+    read_question,
+    refused,
+    spent,
+    usage_of,
+    was_interrupted,
+    write_answer,
+)
 from helmsman.agents.claude.storage import refuse_if_open
 from helmsman.agents.found_programs import check_command
-from helmsman.agents.process_engine import AgentDialect, ForkPoint, LaunchConfig, ProcessEngine, note_on, require_config
+from helmsman.agents.process_engine import (
+    AgentDialect,
+    AgentTurn,
+    Conversation,
+    ForkPoint,
+    LaunchConfig,
+    ProcessEngine,
+    as_words,
+    note_on,
+    require_config,
+)
 from helmsman.agents.protocol import Account, Model, Opened, is_enforced
 from helmsman.agents.sandbox import refuse_planted
 from helmsman.agents.sandbox_view import cloud_logins, cloud_variables
 from helmsman.agents.supervisor.client import GREETING_ID
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.files import refuse_outside
-from helmsman.base.json_values import mapping, optional_text, sequence, text, texts
+from helmsman.base.json_values import integer, mapping, optional_text, sequence, text, texts
 from helmsman.base.mount_points import MountPoints
 from helmsman.base.structs import replace
-from helmsman.errors import EngineProtocolError, EngineRefused, EngineTimeout, InvalidInput
+from helmsman.errors import EngineLost, EngineProtocolError, EngineRefused, EngineTimeout, InvalidInput, QuestionNotOpen
 from helmsman.git.command import careful_environment
+from helmsman.model.events import QuestionAsked, QuestionClosed, TurnEnded, TurnStarted, Usage, UsageReported
 from helmsman.model.options import TurnInput
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
+    from anyio.streams.memory import MemoryObjectSendStream
+
     from helmsman.agents.agent_process import AgentProcess
-    from helmsman.agents.claude.access import PlannedLaunch
+    from helmsman.agents.claude.access import PlannedLaunch, SessionAccess
+    from helmsman.agents.claude.normalise import Asked
     from helmsman.agents.claude.storage import ClaudeSessions
     from helmsman.agents.process_engine import AgentSession, EngineContext
-    from helmsman.model.events import PastTurn
+    from helmsman.model.events import Failure, PastTurn, TurnOutcome
     from helmsman.model.options import SessionOptions
+    from helmsman.model.questions import Choice, Question
+
+COMPACT: Final = "/compact"
+TAKEN_UP_SECONDS: Final = 10.0
+"""Seconds that Claude Code may take to begin with a message."""
+
+
+# --- messages --------------------------------------------------------------------------------------------------------
+
+
+def control(subtype: str, **more: Any) -> dict[str, Any]:
+    """Return a request to the program itself, with an id."""
+    return {"type": "control_request", "request_id": str(uuid.uuid4()), "request": {"subtype": subtype, **more}}
+
+
+def user_message(content: str | list[dict[str, Any]]) -> dict[str, Any]:
+    """Return a message for the model. The only command to the program itself is the one that the engine has a verb for."""
+    # `as_words` keeps text from being read as one of the program's own slash commands.
+    if isinstance(content, str) and content != COMPACT:
+        content = as_words(content)
+    message = {"role": "user", "content": content}
+    return {"type": "user", "message": message, "parent_tool_use_id": None, "session_id": "default"}
+
+
+def prompt_message(turn: TurnInput) -> dict[str, Any]:
+    """Return a prompt with its images. Blocks, to read these."""
+    if not turn.images:
+        return user_message(turn.text)
+    blocks: list[dict[str, Any]] = [{"type": "text", "text": as_words(turn.text)}]
+    for image in turn.images:
+        kind = mimetypes.guess_type(image.name)[0] or "image/png"
+        data = base64.b64encode(image.read_bytes()).decode("ascii")
+        blocks.append({"type": "image", "source": {"type": "base64", "media_type": kind, "data": data}})
+    return user_message(blocks)
+
+
+# --- the conversation ------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, eq=False)
+class ClaudeTurn(AgentTurn):
+    """Turn. `reader` converts its lines to events."""
+
+    reader: TurnReader = field(kw_only=True)
+    planned: bool = False
+    """True after it has proposed its plan, and was stopped."""
+    steered: set[str] = field(default_factory=set[str])
+    """Messages that were put into it, and that Claude Code has not taken up yet."""
+    taken_up: anyio.Event = field(default_factory=anyio.Event)
+    """Claude Code has begun with it, and said its name."""
+    used: Usage = field(default_factory=Usage)
+    """Usage up to the last finished message, as Claude Code reports it."""
+    calls: dict[str, Usage] = field(default_factory=dict[str, Usage])
+    """Usage of model calls since then, including sub-agents. Several lines report the same call."""
+    result: Mapping[str, Any] | None = None
+    """Line with the result of the turn."""
+
+
+class ClaudeConversation(Conversation):
+    """See `Conversation`. `access` is that of the process."""
+
+    def __init__(
+        self, context: EngineContext, session: AgentSession, process: AgentProcess, title: str, access: SessionAccess
+    ) -> None:
+        super().__init__(context, session, process, title)
+        self.access = access
+        self._questions: dict[str, Asked] = {}
+        self._replies: dict[str, MemoryObjectSendStream[Mapping[str, Any]]] = {}
+
+    @property
+    def _turn(self) -> ClaudeTurn | None:
+        turn = self.session.turn
+        assert turn is None or isinstance(turn, ClaudeTurn)
+        return turn
+
+    def _new_turn(self, turn_id: str) -> ClaudeTurn:
+        turn = ClaudeTurn(turn_id, reader=self._reader(turn_id))
+        self.process.turn_begins()
+        self.session.begin(turn)
+        return turn
+
+    def _reader(self, turn_id: str) -> TurnReader:
+        return TurnReader(self.session.id, turn_id or None, str(self.session.directory))
+
+    async def set_up(self, options: SessionOptions) -> None:
+        """Answer questions as these options say. A process that an earlier hub left may have been adopted under others."""
+        self.access = access_of(options, enforced=self.access.enforced, plans=self.access.plans)
+
+    async def prompt(self, turn: TurnInput) -> AgentTurn:
+        message = await anyio.to_thread.run_sync(prompt_message, turn) if turn.images else prompt_message(turn)
+        begun = self._new_turn(str(uuid.uuid4()))
+        try:
+            # The id of the message is the id of the turn: Claude Code repeats it when it takes the message up.
+            await self.process.send({**message, "uuid": begun.id})
+        except EngineLost:
+            self.session.finish(begun)
+            raise
+        self.deliver(TurnStarted(session_id=self.session.id, turn_id=begun.id))
+        return begun
+
+    async def steer(self, turn: AgentTurn, message: str) -> None:
+        assert isinstance(turn, ClaudeTurn)
+        message_id = str(uuid.uuid4())
+        turn.steered.add(message_id)
+        await self.process.send({**user_message(message), "uuid": message_id})
+
+    async def stop_turn(self, turn: AgentTurn) -> None:
+        assert isinstance(turn, ClaudeTurn)
+        for message_id in turn.steered:  # or they would be taken up next
+            await self.process.send(control("cancel_async_message", message_uuid=message_id))
+        for asked in list(self._questions.values()):
+            self._withdraw(self._questions.pop(asked.question.id))
+            # A refusal that stops, before the interrupt: a request without an answer would outlive the turn.
+            await self.process.send(refused(asked, "Stopped.", stop=True))
+        with anyio.move_on_after(TAKEN_UP_SECONDS):
+            await turn.taken_up.wait()  # a message that is only queued would begin after the interrupt
+        await self.process.send(control("interrupt"))
+
+    async def answer(self, question: Question, choices: tuple[Choice, ...] | None) -> bool:
+        asked = self._questions.pop(question.id, None)
+        if asked is None:
+            raise QuestionNotOpen.any_more(question.id)
+        stops = choices is not None and choices[0].value in ("abort", "cancel")
+        # Before the answer is sent: the result may arrive immediately.
+        if stops and self.session.turn is not None:
+            self.session.turn.interrupted = True
+        await self.process.send(write_answer(asked, choices))
+        return False  # a refusal that stops the turn says so
+
+    async def request(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Send a request to the program, and wait for its answer. The caller bounds the wait."""
+        send, receive = anyio.create_memory_object_stream["Mapping[str, Any]"](1)
+        with send, receive:
+            self._replies[request["request_id"]] = send
+            try:
+                await self.process.send(request)
+                return await receive.receive()
+            finally:
+                del self._replies[request["request_id"]]
+
+    def recall(self, notes: Mapping[str, Any], *, is_running: bool) -> None:
+        if is_running:
+            self.session.left_turn = ""  # its first line has its name
+            self._new_turn("")
+
+    async def caught_up(self, *, is_running: bool) -> None:
+        # The name of a running turn comes with a replayed line.
+        if (turn := self._turn) is not None:
+            await turn.taken_up.wait()
+
+    async def adopt(self, options: SessionOptions) -> None:
+        before = self.access
+        # A process may run under other options than those that the session is adopted with.
+        self.access = access_of(options, enforced=before.enforced, plans=before.plans)
+        for asked in list(self._questions.values()):  # they were read before it was known who answers them
+            if not self.access.asks_about(asked):
+                self._withdraw(self._questions.pop(asked.question.id))
+                await self._decide(asked)
+
+    def close(self) -> None:
+        self._questions.clear()
+
+    # --- its lines ---------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        async for line in self.process.lines():
+            try:
+                await self._read(line)
+            except EngineLost:
+                continue  # it takes no more answers, but its last messages may still arrive
+
+    async def _read(self, line: Mapping[str, Any]) -> None:
+        turn = self._turn
+        match line.get("type"):
+            case "control_request":
+                await self._ask(line)
+            case "control_cancel_request":
+                for asked in [one for one in self._questions.values() if one.request_id == line.get("request_id")]:
+                    self._withdraw(self._questions.pop(asked.question.id))
+            case "control_response" if (
+                waiting := self._replies.get(text(mapping(line.get("response")).get("request_id")))
+            ) is not None:
+                waiting.send_nowait(mapping(line.get("response")))
+            case "command_lifecycle":
+                self._read_lifecycle(line)
+            case "result":
+                if turn is not None:
+                    await self._read_result(turn, line)
+            case _:
+                if turn is not None:
+                    for event in turn.reader.read(line):
+                        self.deliver(event)
+                    self._count(turn, line)
+
+    async def _read_result(self, turn: ClaudeTurn, line: Mapping[str, Any]) -> None:
+        # A result with more queued messages ends only a part of the turn.
+        is_end = not integer(line.get("queued_turn_count")) or turn.interrupted
+        if is_end:  # before the end is reported: a check may begin at that moment
+            await anyio.to_thread.run_sync(self.process.processes.end_started_by_turns)
+        self._report(turn, line)  # all events of a line without a pause, so that they are stored together
+        if is_end:
+            turn.result = line
+            self.end_turn(turn)
+
+    def _read_lifecycle(self, line: Mapping[str, Any]) -> None:
+        message_id, turn = text(line.get("command_uuid")), self._turn
+        if line.get("state") != "started" or turn is None:
+            return
+        # Only messages that were not begun have to be cancelled when the turn is stopped.
+        turn.steered.discard(message_id)
+        if not turn.id:  # one that was left running: its first message is its name
+            turn.id = self.session.left_turn = message_id
+            turn.reader = self._reader(message_id)
+            self.deliver(TurnStarted(session_id=self.session.id, turn_id=message_id))
+        if turn.id == message_id:
+            turn.taken_up.set()
+
+    async def _ask(self, line: Mapping[str, Any]) -> None:
+        turn, request_id, session = self._turn, text(line.get("request_id")), self.session
+        # The supervisor's output is read again, with questions that have their answer.
+        if self.process.was_answered(request_id):
+            return
+        place = None if session.directory is None else str(session.directory)
+        sandbox = self.access.enforced and self.access.writes != "anything"
+        turn_id = None if turn is None else turn.id
+        asked = read_question(line, session.id, turn_id, place, "inside" if sandbox else "outside")
+        if asked is None:
+            subtype = text(mapping(line.get("request")).get("subtype"))
+            # Any request has to be answered, or Claude Code waits for ever.
+            await self.process.send(not_answered(request_id, subtype))
+        elif turn is None or turn.interrupted:
+            await self.process.send(refused(asked, "Stopped.", stop=True))
+        elif self.access.plans and asked.tool == EXIT_PLAN:
+            # A plan ends with its proposal: stop here, so that it is not carried out.
+            turn.planned = True
+            await self.process.send(refused(asked, "Stopped.", stop=True))
+        elif not self.access.asks_about(asked):
+            await self._decide(asked)
+        elif (
+            other := self._questions.pop(asked.question.id, None)
+        ) is not None:  # an answer to either would be to both
+            self._withdraw(other)
+            await self.process.send(refused(asked, "Stopped.", stop=True))
+        else:
+            self._questions[asked.question.id] = asked
+            event = QuestionAsked(session_id=session.id, turn_id=turn_id, question=asked.question)
+            self.deliver(event.with_raw(line))
+
+    async def _decide(self, asked: Asked) -> None:
+        """Answer without the user, as the policy of the session says."""
+        yes = self.access.answers == "allow" and asked.question.type != "user_input"
+        await self.process.send(allowed(asked) if yes else refused(asked, NOBODY_ASKED))
+
+    def _withdraw(self, asked: Asked) -> None:
+        """Report that Claude Code no longer waits for the answer to a question."""
+        session_id, question_id = self.session.id, asked.question.id
+        self.deliver(QuestionClosed(session_id=session_id, question_id=question_id, answer=None, by="turn ended"))
+
+    # --- usage and end of a turn
+    # ------------------------------------------------------------------------------------------
+
+    def _count(self, turn: ClaudeTurn, line: Mapping[str, Any]) -> None:
+        message = mapping(line.get("message")) if line.get("type") == "assistant" else {}
+        used, call = usage_of(message.get("usage")), text(message.get("id"))
+        # Several lines repeat the usage of one message.
+        if used is not None and message.get("model") != SYNTHETIC and turn.calls.get(call) != used:
+            turn.calls[call] = used
+            so_far = turn.used + spent(turn.calls.values())
+            self.deliver(UsageReported(session_id=self.session.id, turn_id=turn.id, turn=so_far))
+
+    def _report(self, turn: ClaudeTurn, result: Mapping[str, Any]) -> None:
+        usage, session = usage_of(result.get("usage")), self.session
+        before, session.cost = session.cost, cost_of(result)
+        # Claude Code reports the running total of the session.
+        if usage is not None and before is not None and session.cost is not None:
+            usage = replace(usage, cost_usd=max(0.0, session.cost - before))
+        if usage is not None:
+            turn.used += usage
+            # The result includes all calls so far, which must not be counted twice.
+            turn.calls.clear()
+            reported = UsageReported(session_id=session.id, turn_id=turn.id, turn=turn.used)
+            self.deliver(reported.with_raw(result))
+
+    def withdraw_all(self) -> None:
+        for asked in list(self._questions.values()):
+            self._withdraw(self._questions.pop(asked.question.id))
+
+    def ended(self, turn: AgentTurn) -> TurnEnded:
+        assert isinstance(turn, ClaudeTurn)
+        for event in turn.reader.close():
+            self.deliver(event)
+        outcome, failure = _outcome(turn)
+        result = turn.result
+        final = optional_text(result.get("result")) if result is not None and outcome == "completed" else None
+        return TurnEnded(
+            session_id=self.session.id, turn_id=turn.id, outcome=outcome, failure=failure, final_message=final
+        ).with_raw(result)
+
+
+def _outcome(turn: ClaudeTurn) -> tuple[TurnOutcome, Failure | None]:
+    """Return how a turn has ended: as its result says, or without one because it was stopped with its process."""
+    if turn.result is None:
+        return "interrupted", None
+    failure = failure_of(turn.result)
+    if turn.planned and not turn.interrupted:
+        return "completed", None
+    # An error after an interrupt comes from the interrupt.
+    if was_interrupted(turn.result) or (turn.interrupted and failure is not None):
+        return "interrupted", None
+    return ("completed", None) if failure is None else ("failed", failure)
+
+
+# --- the dialect -----------------------------------------------------------------------------------------------------
+
 
 _START_SECONDS: Final = 30.0
 _REPLY_SECONDS: Final = 20.0
