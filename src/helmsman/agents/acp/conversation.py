@@ -218,8 +218,6 @@ class AcpConversation(Conversation):
             with_version=True,
         )
         self._loading = False
-        self._was_left = False
-        """True if the options that the process was started with, or its current settings, are unknown."""
         self.questions: dict[str, OpenRequest] = {}
         self.untold: dict[str, OpenRequest] = {}
         """Requests about tool calls whose input the agent has not reported yet."""
@@ -227,6 +225,7 @@ class AcpConversation(Conversation):
         """Usage counted so far, for agents that report a sum."""
         self._told_cost: float | None = None
         self._set_up_for: SessionOptions | None = None
+        """None if the options, or the current settings, are unknown: those of a turn that an earlier hub has left."""
         self._is_set_up = False
         """True after the agent has received its mode. From then on, every change that it reports takes effect immediately.
         """
@@ -295,7 +294,7 @@ class AcpConversation(Conversation):
         self.process.note(session_id=session.id, version=version)
 
     async def set_up(self, options: SessionOptions) -> None:
-        if self._was_left or self._set_up_for != options:
+        if self._set_up_for != options:
             await self._set_up(options)
 
     async def ask(self, method: str, params: Mapping[str, Any], *, sets: str = "") -> Mapping[str, Any]:
@@ -332,7 +331,7 @@ class AcpConversation(Conversation):
         self._hear(news)
         if self.stopped:
             raise EngineStartFailed(self.stopped)
-        self._set_up_for, self._was_left = options, False
+        self._set_up_for = options
 
     async def _set(self, method: str, name: str, wanted: str, **params: str) -> None:
         try:
@@ -485,7 +484,7 @@ class AcpConversation(Conversation):
         answers, session = notes.get("answers"), self.session
         self.access = AgentAccess(optional_text(notes.get("mode")), answers if answers in ("no", "yes") else None)
         self._option_names = frozenset(texts(notes.get("options")))
-        self._is_set_up = self._was_left = True
+        self._is_set_up = True
         self._counted = Usage(*(integer(one) or 0 for one in sequence(notes.get("counted"))[:4]))
         prompts = [(one[0], int(one[1])) for one in sequence(notes.get("prompts"))]
         # A prompt reached the agent if the process had received more input than when the prompt was noted.
