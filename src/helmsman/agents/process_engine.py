@@ -670,7 +670,6 @@ class ProcessEngine(RoutedEngine):
         # An interrupted turn takes no more messages, which would begin another one.
         if session is None or turn is None or conversation is None or session.is_ending or turn.interrupted:
             raise SessionIdle(f"No turn is running in session {session_id}. Send it as a new message instead.")
-        self.capabilities.require(Capability.STEER)
         await conversation.steer(turn, text)
 
     async def interrupt(self, session_id: str) -> None:
