@@ -18,10 +18,10 @@ from helmsman.errors import EngineLost
 from helmsman.settings import ensure_state_dir
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Iterator, Mapping
+    from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from helmsman.agents.process_engine import AgentDialect, LaunchConfig, ProcessEngine, Supervision
+    from helmsman.agents.process_engine import AgentDialect, LaunchConfig, ProcessEngine
     from helmsman.agents.protocol import Engine
     from helmsman.agents.supervisor.client import Owner
     from helmsman.agents.supervisor.records import ProcessRecord
@@ -31,11 +31,12 @@ if TYPE_CHECKING:
 class Prepared(NamedTuple):
     """Inputs of opening an engine.
 
-    `about` describes it: work with another program or environment needs another engine.
+    `about` describes it: work with another program or environment needs another engine. One that was found again has no
+    `config` until a client brings it.
     """
 
     dialect: AgentDialect
-    config: LaunchConfig
+    config: LaunchConfig | None
     about: Mapping[str, Any]
 
 
@@ -54,13 +55,9 @@ class SupervisedAgent(Agent):
         self._engines = {} if engines is None else engines
         """Engines that are open here, by id."""
 
-    def detaches(self, settings: Settings) -> bool:
-        """Return whether sessions survive this process."""
-        return self._owner is not None and settings.detach and os.name == "posix" and bool(sys.executable)
-
-    async def new_engine_id(self, settings: Settings) -> str | None:
+    async def _new_engine_id(self, settings: Settings) -> str | None:
         """Return the id for a new engine; None for one that ends with this process."""
-        if not self.detaches(settings):
+        if self._owner is None or not settings.detach or os.name != "posix" or not sys.executable:
             return None
         await anyio.to_thread.run_sync(ensure_state_dir, settings.state_dir)
         # Left behind by supervisors that were killed.
@@ -85,35 +82,15 @@ class SupervisedAgent(Agent):
 
         return ProcessEngine
 
-    def _supervision(self, engine_id: str, about: Mapping[str, Any]) -> Supervision:
-        from helmsman.agents.process_engine import Supervision
-        from helmsman.agents.supervisor.client import Owner
-
-        return Supervision(engine_id=engine_id, owner=Owner() if self._owner is None else self._owner, about=about)
-
     @asynccontextmanager
     async def open_engine(self, settings: Settings, env: Mapping[str, str] | None) -> AsyncIterator[Engine]:
-        from helmsman.agents.process_engine import open_process_engine
-
-        dialect, config, about = await self.prepare(settings, env)
-        engine_id = await self.new_engine_id(settings)
-        opening = open_process_engine(
-            dialect,
-            config,
-            state_dir=settings.state_dir,
-            idle=settings.engine_idle,
-            supervision=None if engine_id is None else self._supervision(engine_id, about),
-            kind=self.engine_kind,
-        )
-        async with opening as engine:
-            with self.listed(engine):
-                yield engine
+        prepared = await self.prepare(settings, env)
+        async with self._opened(settings, prepared, await self._new_engine_id(settings)) as engine:
+            yield engine
 
     @asynccontextmanager
     async def reopen_engine(self, settings: Settings, engine_id: str) -> AsyncIterator[Engine]:
         """Attach again to the processes of an engine. One that is open here is shared: a process has one owner."""
-        from helmsman.agents.process_engine import open_process_engine
-
         # Attaching again would fence the owner that is open here.
         if (engine := self.open_here(engine_id)) is not None:
             yield engine
@@ -121,12 +98,27 @@ class SupervisedAgent(Agent):
         left = await self.left(settings, engine_id)
         # All processes of an engine describe it alike.
         about = mapping(left[0].about.get(ABOUT))
+        found = Prepared(self.dialect_of(settings, about), None, about)
+        async with self._opened(settings, found, engine_id, left) as engine:
+            yield engine
+
+    @asynccontextmanager
+    async def _opened(
+        self, settings: Settings, prepared: Prepared, engine_id: str | None, left: Sequence[ProcessRecord] = ()
+    ) -> AsyncIterator[Engine]:
+        from helmsman.agents.process_engine import Supervision, open_process_engine
+        from helmsman.agents.supervisor.client import Owner
+
+        dialect, config, about = prepared
+        supervision = None
+        if engine_id is not None:
+            supervision = Supervision(engine_id=engine_id, owner=self._owner or Owner(), about=about)
         opening = open_process_engine(
-            self.dialect_of(settings, about),
-            None,
+            dialect,
+            config,
             state_dir=settings.state_dir,
             idle=settings.engine_idle,
-            supervision=self._supervision(engine_id, about),
+            supervision=supervision,
             left=left,
             kind=self.engine_kind,
         )
