@@ -15,11 +15,13 @@ def note(session: str, text: str = "x") -> Notice:
 
 def test_events_that_come_early_are_kept_and_come_first() -> None:
     router, got = EventRouter(), list[Event]()
-    router.deliver(note("a", "1"))
+    router.deliver(note("not yet named", "1"))
+    router.rename("not yet named", "a")
     router.deliver(note("a", "2"))
     router.attach("a", got.append)
     router.deliver(note("a", "3"))
     assert [event.message for event in got if isinstance(event, Notice)] == ["1", "2", "3"]
+    assert {event.session_id for event in got} == {"a"}
 
 
 def test_early_events_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,6 +83,11 @@ class EventRouter:
         for child in self.children(session_id):
             del self._parents[child]
 
+    def rename(self, session_id: str, name: str) -> None:
+        """Deliver the waiting events of a session under the name that its agent has given it."""
+        for event in self._early.pop(session_id, ()):
+            self.deliver(event.changed(session_id=name))
+
     def owner(self, session_id: str) -> str | None:
         """Return the session that receives the events: their own, or that of the sub-agent."""
         if session_id in self._sinks:

@@ -599,6 +599,7 @@ class ProcessEngine(RoutedEngine):
 
     def _rename(self, session: AgentSession, session_id: str) -> None:
         self._sessions.pop(session.id, None)
+        self._router.rename(session.id, session_id)
         session.id = session_id
         self._sessions[session_id] = session
 
