@@ -15,8 +15,10 @@ next hub attaches to them again. What differs between agents is a `AgentDialect`
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
+import mimetypes
 import re
 import uuid
 from abc import ABC, abstractmethod
@@ -93,6 +95,19 @@ def note_on(text: str, title: str) -> tuple[str, ...]:
     if not is_command(text):
         return ()
     return (f"{title} gives this to its model as a message: its own commands do not work from here.",)
+
+
+def image_data(path: Path) -> tuple[str, str]:
+    """Return the type of an image and its content in base64. Blocks, briefly.
+
+    Raises:
+        InvalidInput: It cannot be read.
+    """
+    kind = mimetypes.guess_type(path.name)[0] or "image/png"
+    try:
+        return kind, base64.b64encode(path.read_bytes()).decode("ascii")
+    except OSError as error:
+        raise InvalidInput(f"The image {path} cannot be read: {error}. Name one that can.") from error
 
 
 # --- states ----------------------------------------------------------------------------------------------------------

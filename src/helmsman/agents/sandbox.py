@@ -170,11 +170,6 @@ def _is_root() -> bool:
     return LISTS and os.geteuid() == 0
 
 
-def spellings(path: Path) -> list[Path]:
-    """Return a path as given, and with links resolved if that differs."""
-    return sorted({path.absolute(), path.resolve()})
-
-
 def scratch_of(state_dir: Path, name: str) -> Path:
     """Return where a program in a sandbox keeps its temporary files.
 

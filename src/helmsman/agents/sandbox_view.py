@@ -158,7 +158,7 @@ class SandboxView:
             shown += [place for place in self._shown(argv, env) if not _inside(place, (*self.own, *secret))]
             shown += [place for place in self._repositories((*writable, *at)) if not _inside(place, secret)]
             shown += [place for place in self.readable if not _inside(place, self.own)]
-        shown += [one for place in needed for one in _spellings(place) if one.exists()]
+        shown += [one for place in needed for one in spellings(place) if one.exists()]
         # Settings in a home are often links to a directory of dotfiles.
         shown += [place for place in _links_of(needs) if not _inside(place, (*self.own, *secret))]
         hiding = (*self.own, *secret)
@@ -204,7 +204,7 @@ class SandboxView:
         for home in self.homes:
             for name in TOOLS:
                 if (place := home / name).exists():
-                    yield from _spellings(place)
+                    yield from spellings(place)
         named = [Path(entry) for entry in env.get("PATH", "").split(os.pathsep) if entry.startswith("/")]
         named += [Path(env[name]) for name in ("VIRTUAL_ENV", "CONDA_PREFIX", "PYENV_ROOT", "NVM_DIR") if env.get(name)]
         named += [place for word in argv for place in _installation(word)]
@@ -228,9 +228,9 @@ class SandboxView:
     def _without_bases(self, places: Iterable[Path]) -> Iterator[Path]:
         for place in places:
             # A `PATH` entry such as `/` or the home would make everything visible.
-            contains_base = any(base.is_relative_to(one) for one in _spellings(place) for base in self._bases)
+            contains_base = any(base.is_relative_to(one) for one in spellings(place) for base in self._bases)
             if not contains_base and place.exists():
-                yield from _spellings(place)
+                yield from spellings(place)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -353,7 +353,7 @@ def _installation(word: str) -> Iterator[Path]:
     path = Path(word)
     if not path.is_absolute() or not path.is_file():
         return
-    for one in _spellings(path):
+    for one in spellings(path):
         # The outermost `node_modules`: packages import each other.
         package = next((place for place in reversed(one.parents) if place.name == "node_modules"), None)
         yield package or one.parent
@@ -439,7 +439,8 @@ def _real(paths: Iterable[Path]) -> tuple[Path, ...]:
     return tuple(dict.fromkeys(path.expanduser().resolve() for path in paths))
 
 
-def _spellings(path: Path) -> list[Path]:
+def spellings(path: Path) -> list[Path]:
+    """Return a path as given, and with links resolved if that differs."""
     return list(dict.fromkeys([path.absolute(), path.resolve()]))
 
 

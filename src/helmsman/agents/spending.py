@@ -13,7 +13,9 @@ import json
 import os
 import threading
 import zlib
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+import msgspec
 
 from helmsman.base.files import replace_file
 
@@ -139,18 +141,11 @@ def _read_cache(path: Path) -> dict[str, _Known]:
         return {}
     if seal != _seal(content):
         return {}  # damaged, half written, or of another version
-    return {file: _entry(*row) for file, row in json.loads(content).items()}
+    return msgspec.convert(json.loads(content), dict[str, _Known])
 
 
 def _seal(content: bytes) -> bytes:
     return b"helmsman usage %d %08x" % (_VERSION, zlib.crc32(content))
-
-
-def _entry(size: int, changed: int, session: list[Any] | None) -> _Known:
-    if session is None:
-        return _Known(size, changed, None)
-    *about, turns = session
-    return _Known(size, changed, SessionSpending._make([*about, tuple(map(TurnSpending._make, turns))]))
 
 
 def _write_cache(path: Path, known: Mapping[str, _Known]) -> None:

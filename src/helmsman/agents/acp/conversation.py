@@ -7,10 +7,8 @@ is answered once.
 
 from __future__ import annotations
 
-import base64
 import logging
 import math
-import mimetypes
 import re
 import uuid
 from dataclasses import dataclass, field
@@ -34,7 +32,7 @@ from helmsman.agents.acp.updates import (
     unasked,
     write_answer,
 )
-from helmsman.agents.process_engine import AgentTurn, Conversation, as_words, session_not_found
+from helmsman.agents.process_engine import AgentTurn, Conversation, as_words, image_data, session_not_found
 from helmsman.base.json_values import amount, integer, mapping, optional_text, sequence, text, texts
 from helmsman.base.jsonrpc import Peer
 from helmsman.base.redaction import redact
@@ -44,7 +42,6 @@ from helmsman.errors import (
     EngineRefused,
     EngineStartFailed,
     HelmsmanError,
-    InvalidInput,
     QuestionNotOpen,
 )
 from helmsman.model.answered_by import TURN_ENDED
@@ -762,12 +759,7 @@ def prompt_content(turn: TurnInput) -> list[Mapping[str, Any]]:
         InvalidInput: An image cannot be read.
     """
     content: list[Mapping[str, Any]] = [text_block(turn.text)]
-    for path in turn.images:
-        kind = mimetypes.guess_type(path.name)[0] or "image/png"
-        try:
-            data = base64.b64encode(path.read_bytes()).decode("ascii")
-        except OSError as error:
-            raise InvalidInput(f"The image {path} cannot be read: {error}. Name one that can.") from error
+    for kind, data in map(image_data, turn.images):
         content.append({"type": "image", "data": data, "mimeType": kind})
     return content
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.agents.acp.profile import AgentHome, Profile, home_in
 from helmsman.agents.protocol import SessionInfo
-from helmsman.agents.sandbox import spellings
+from helmsman.agents.sandbox_view import spellings
 from helmsman.agents.session_files import Gathering, SeenFiles, SessionReader, StoredTurn, is_id, json_lines
 from helmsman.agents.transcripts import OneFile
 from helmsman.base.files import changed_at, replace_file, size_and_time

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from helmsman.agents.claude.binary import PROJECTS, spelled
 from helmsman.agents.protocol import Trust
-from helmsman.agents.sandbox import NETWORK, Confined, spellings
+from helmsman.agents.sandbox import NETWORK, Confined
+from helmsman.agents.sandbox_view import spellings
 from helmsman.model.options import Writes, approval_word, sandbox_word
 
 if TYPE_CHECKING:

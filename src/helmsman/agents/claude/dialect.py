@@ -6,9 +6,7 @@ another process, which resumes the same session.
 
 from __future__ import annotations
 
-import base64
 import hashlib
-import mimetypes
 import uuid
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -32,7 +30,6 @@ from helmsman.agents.claude.normalise import (
     not_answered,
     read_question,
     refused,
-    spent,
     usage_of,
     was_interrupted,
     write_answer,
@@ -47,6 +44,7 @@ from helmsman.agents.process_engine import (
     LaunchConfig,
     ProcessEngine,
     as_words,
+    image_data,
     note_on,
     require_config,
 )
@@ -105,9 +103,7 @@ def prompt_message(turn: TurnInput) -> dict[str, Any]:
     if not turn.images:
         return user_message(turn.text)
     blocks: list[dict[str, Any]] = [{"type": "text", "text": as_words(turn.text)}]
-    for image in turn.images:
-        kind = mimetypes.guess_type(image.name)[0] or "image/png"
-        data = base64.b64encode(image.read_bytes()).decode("ascii")
+    for kind, data in map(image_data, turn.images):
         blocks.append({"type": "image", "source": {"type": "base64", "media_type": kind, "data": data}})
     return user_message(blocks)
 
@@ -343,7 +339,7 @@ class ClaudeConversation(Conversation):
         # Several lines repeat the usage of one message.
         if used is not None and message.get("model") != SYNTHETIC and turn.calls.get(call) != used:
             turn.calls[call] = used
-            so_far = turn.used + spent(turn.calls.values())
+            so_far = turn.used + sum(turn.calls.values(), Usage())
             self.deliver(UsageReported(session_id=self.session.id, turn_id=turn.id, turn=so_far))
 
     def _report(self, turn: ClaudeTurn, result: Mapping[str, Any]) -> None:

@@ -63,7 +63,7 @@ from helmsman.model.questions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from helmsman.model.events import ItemStatus, NoticeKind, StepStatus
     from helmsman.model.questions import QuestionType, WhereItRuns
@@ -442,14 +442,6 @@ def _retry_words(line: Mapping[str, Any]) -> str:
         f"The model gave {what}{'' if status is None else f' ({status})'}; attempt {line.get('attempt')} of "
         f"{line.get('max_retries')} failed, the next is in {seconds:.1f} s."
     )
-
-
-def spent(usages: Iterable[Usage | None]) -> Usage:
-    """Return the total usage."""
-    total = Usage()
-    for usage in usages:
-        total += usage or Usage()
-    return total
 
 
 # --- questions -------------------------------------------------------------------------------------------------------

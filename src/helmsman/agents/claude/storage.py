@@ -17,7 +17,7 @@ import anyio
 import anyio.to_thread
 
 from helmsman.agents.claude.binary import CLAUDE, PROJECTS, spelled
-from helmsman.agents.claude.normalise import SYNTHETIC, ended, failure, item_of_block, results_in, spent, usage_of
+from helmsman.agents.claude.normalise import SYNTHETIC, ended, failure, item_of_block, results_in, usage_of
 from helmsman.agents.protocol import SessionInfo
 from helmsman.agents.session_files import SeenFiles, SessionReader, StoredTurn
 from helmsman.agents.spending import SessionSpending, TurnSpending
@@ -319,7 +319,7 @@ def _take_message(turn: _Turn, line: Mapping[str, Any], message: Mapping[str, An
     turn.model = optional_text(message.get("model")) or turn.model
     # Lines repeat the usage of their message, so the newest counts.
     turn.usages[message_id] = usage_of(message.get("usage")) or Usage()
-    turn.usage = spent(turn.usages.values())
+    turn.usage = sum(turn.usages.values(), Usage())
     for block in sequence(message.get("content")):
         place = turn.blocks.get(message_id, 0)
         turn.blocks[message_id] = place + 1
