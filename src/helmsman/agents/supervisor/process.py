@@ -148,38 +148,21 @@ _POLL: Final = 0.02
 
 def stop_supervised(directory: Path, sockets: Sequence[Path], supervisor: Process, child: Process) -> None:
     """End a supervisor, its agent and all that it has started. Blocks for a bounded time."""
-    end(supervisor, STOP_TIMEOUT)
+    # Also the one that this process runs below, which `end_processes` would leave out.
+    for number, seconds in ((signal.SIGTERM, STOP_TIMEOUT), (KILL, KILLED_GRACE)):
+        send_signal(supervisor, number)
+        deadline = time.monotonic() + seconds
+        while supervisor.is_alive() and time.monotonic() < deadline:
+            time.sleep(_POLL)
     started = surviving_descendants(directory)  # the supervisor was killed, or hung
     if child.is_alive():
-        started |= descendants(child)
-        end(child, CHILD_GRACE)
+        started |= {child, *descendants(child)}
     # Descendants may start more processes, so look again until none is left. The environment of one that is just
     # executing a program cannot be read, so look once more after a moment.
     for _ in range(2):
-        end_processes(lambda: still_running(started) | surviving_descendants(directory))
+        end_processes(lambda: still_running(started) | surviving_descendants(directory), grace=CHILD_GRACE)
         time.sleep(_POLL)
     forget(directory, *sockets)
-
-
-# --- processes that are not our children -----------------------------------------------------------------------------
-
-
-def end(process: Process, grace: float) -> None:
-    """Terminate a process, and kill it if it does not end."""
-    send_signal(process, signal.SIGTERM)
-    if not gone_within(process, grace):
-        send_signal(process, KILL)
-        gone_within(process, KILLED_GRACE)
-
-
-def gone_within(process: Process, seconds: float) -> bool:
-    """Wait until a process has ended. Return False after this many seconds. Blocks."""
-    deadline = time.monotonic() + seconds
-    while process.is_alive():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(_POLL)
-    return True
 
 
 # --- the log of its standard error -----------------------------------------------------------------------------------

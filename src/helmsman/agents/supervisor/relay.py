@@ -28,6 +28,7 @@ import socket
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
+from helmsman.base.json_values import json_object
 from helmsman.base.line_framer import MAX_LINE_BYTES, LineFramer
 from helmsman.base.peers import belongs_to_other, why_refused
 from helmsman.base.processes import is_marked, parents_of, read_proc
@@ -101,11 +102,7 @@ def is_answer(message: object, awaited: Sequence[str]) -> bool:
 
 def read_line(line: bytes) -> dict[str, Any]:
     """Return a line as a JSON object, or an empty one if it is none."""
-    try:
-        message = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}
-    return message if isinstance(message, dict) else {}
+    return json_object(line) or {}
 
 
 # --- the output log --------------------------------------------------------------------------------------------------
