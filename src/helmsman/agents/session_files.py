@@ -323,12 +323,15 @@ def is_id(session_id: str) -> bool:
     return _ID.fullmatch(session_id) is not None
 
 
-def json_lines(path: Path) -> Iterator[Mapping[str, Any]]:
-    """Yield the JSON objects of a file, one per line; skip anything else."""
+def json_lines(path: Path, is_wanted: Callable[[bytes], object] = lambda line: True) -> Iterator[Mapping[str, Any]]:
+    """Yield the JSON objects of a file, one per line; skip anything else, such as half a line that is being written.
+
+    Only lines that are wanted are parsed: parsing every line of a large file takes seconds.
+    """
     try:
         with path.open("rb") as file:
             for line in file:
-                if value := json_object(line):
+                if is_wanted(line) and (value := json_object(line)):
                     yield value
     except OSError:
         return

@@ -19,7 +19,7 @@ import anyio.to_thread
 from helmsman.agents.claude.binary import CLAUDE, PROJECTS, spelled
 from helmsman.agents.claude.normalise import SYNTHETIC, ended, failure, item_of_block, results_in, usage_of
 from helmsman.agents.protocol import SessionInfo
-from helmsman.agents.session_files import SeenFiles, SessionReader, StoredTurn
+from helmsman.agents.session_files import SeenFiles, SessionReader, StoredTurn, json_lines
 from helmsman.agents.spending import SessionSpending, TurnSpending
 from helmsman.base.files import changed_at, size_and_time
 from helmsman.base.json_values import (
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from helmsman.model.events import Item
 
 _ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-# Searched in the raw bytes: parsing every line of a large file takes seconds.
+# Searched in the raw bytes.
 _OF_USE: Final = re.compile(rb'"type":"(?:user|assistant|custom-title|ai-title|summary)"')
 _SAID: Final = re.compile(rb'"type":"(?:user|assistant)"')
 _COST: Final = re.compile(rb'^\{"type":"cost-state"')
@@ -230,16 +230,7 @@ def _last_name(path: Path) -> str | None:
 
 
 def _lines(path: Path, of_use: re.Pattern[bytes] = _OF_USE) -> Iterator[Mapping[str, Any]]:
-    try:
-        with path.open("rb") as file:
-            for line in file:
-                if of_use.search(line) is None:
-                    continue
-                message = json_object(line)  # None of half a line: it is just being written
-                if message is not None and message.get("isSidechain") is not True:
-                    yield message
-    except OSError:
-        return
+    return (line for line in json_lines(path, of_use.search) if line.get("isSidechain") is not True)
 
 
 def said_in(line: Mapping[str, Any]) -> str | None:
@@ -513,20 +504,12 @@ def _seconds(line: Mapping[str, Any]) -> float:
 
 def _spending_lines(path: Path) -> Iterator[Mapping[str, Any]]:
     """Yield the relevant lines. Tool results may be large, and are skipped unread."""
-    try:
-        with path.open("rb") as file:
-            for line in file:
-                # Looked for as they are: in large lines a pattern takes several times as long.
-                if (
-                    _ANSWER_LINE not in line
-                    and not line.startswith(_COST_LINE)
-                    and (_USER_LINE not in line or _RESULT_LINE in line)
-                ):
-                    continue
-                if (message := json_object(line)) is not None:  # half a line is just being written
-                    yield message
-    except OSError:
-        return
+    return json_lines(path, _is_counted)
+
+
+def _is_counted(line: bytes) -> bool:
+    # Searched as they are: in large lines a pattern takes several times as long.
+    return _ANSWER_LINE in line or line.startswith(_COST_LINE) or (_USER_LINE in line and _RESULT_LINE not in line)
 
 
 def _entries(directory: Path) -> Iterable[os.DirEntry[str]]:
