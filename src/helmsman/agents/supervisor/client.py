@@ -26,8 +26,10 @@ from helmsman.agents.supervisor.directory import (
     try_attach,
     try_own,
 )
+from helmsman.agents.supervisor.process import surviving_descendants
 from helmsman.agents.supervisor.records import ENGINES, read_record
 from helmsman.agents.supervisor.relay import OutputReader
+from helmsman.base.process_ending import end_processes
 from helmsman.errors import EngineLost
 
 if TYPE_CHECKING:
@@ -468,9 +470,10 @@ def _did_not_start(reason: str, exit_code: object = None, stderr: object = None)
 
 
 def _clear_up(directory: Path) -> None:
-    # Without a record the supervisor never ran.
     record = read_record(directory)
+    # It never ran, or was killed just after it had started the agent.
     if record is None:
+        end_processes(lambda: surviving_descendants(directory))
         forget(directory)
     else:
         record.stop()
