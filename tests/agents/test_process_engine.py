@@ -34,7 +34,8 @@ from helmsman.agents.protocol import Trust
 from helmsman.agents.supervisor.client import Owner
 from helmsman.agents.supervisor.records import ProcessRecord, read_records
 from helmsman.base.processes import descendants, with_variable
-from helmsman.errors import HelmsmanError, SessionNotFound
+from helmsman.base.structs import replace
+from helmsman.errors import HelmsmanError, InvalidInput, SessionNotFound
 from helmsman.model.events import (
     EngineGone,
     Event,
@@ -205,6 +206,18 @@ def test_trust_in_an_agent_has_no_defaults() -> None:
     # A profile names the parts of a home that are shared, and the safe mode beside the asking one.
     questions = {*answers, "reading_mode", "home", "dangerous_files"} - {"shared", "safe_modes"}
     assert questions <= Profile.__abstractmethods__
+
+
+async def test_an_agent_that_may_run_files_of_a_repository_needs_trust_in_it(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ToyDialect, "trust", replace(ToyDialect.trust, runs_repository_files=True))
+    async with place.hub(1) as engine:
+        opened = await engine.open(place.options)
+        with pytest.raises(InvalidInput, match="Toy may run files of this repository"):
+            await engine.run_turn(opened.session_id, place.options, TurnInput(text="short"))
+        trusted = replace(place.options, trust_repository=True)
+        await engine.run_turn(opened.session_id, trusted, TurnInput(text="short"))
 
 
 async def test_a_new_protocol_needs_only_a_dialect(place: Place) -> None:

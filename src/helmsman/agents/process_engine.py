@@ -814,6 +814,13 @@ class ProcessEngine(RoutedEngine):
             raise InvalidInput(f"It is not known where session {session.id} worked. Name a working directory.")
         if not await anyio.to_thread.run_sync(session.directory.is_dir):
             raise InvalidInput(f"{session.directory} is no directory. Name a working directory that exists.")
+        if self.dialect.trust.runs_repository_files and not options.trust_repository:
+            raise InvalidInput(
+                f"{self.dialect.title} may run files of this repository before it asks: Helmsman does not know it. If it "
+                f"runs none, say so with `runs_repository_files = false` under [agents.{self.dialect.agent}]; otherwise a "
+                "person decides whether the repository is trusted (`trust_repository`).",
+                parameter="trust_repository",
+            )
         with anyio.move_on_after(END_SECONDS):  # clearing up by the session's name would hit the next process
             await session.gone.wait()
         await self.dialect.check(config, options)

@@ -172,23 +172,13 @@ class Profile(ABC):
         Raises:
             InvalidInput: It would, and the repository is not trusted.
         """
-        # Trust covers both checks below.
-        if options.trust_repository:
-            return
-        if found := self.dangerous_files(directory):
+        if not options.trust_repository and (found := self.dangerous_files(directory)):
             listed = ", ".join(str(path) for path in found[:10])
             raise InvalidInput(
                 f"{self.title} would run files of this repository before it asks: {listed}. Take them away, "
                 "or let a person decide whether the repository is trusted (`trust_repository`).",
                 parameter="trust_repository",
                 files=[str(path) for path in found],
-            )
-        if self.runs_repository_files:
-            raise InvalidInput(
-                f"{self.title} may run files of this repository before it asks: Helmsman does not know it. If it "
-                f"runs none, say so with `runs_repository_files = false` under [agents.{self.name}]; otherwise a person "
-                "decides whether the repository is trusted (`trust_repository`).",
-                parameter="trust_repository",
             )
 
     def reads(self, env: Mapping[str, str]) -> tuple[Path, ...]:
