@@ -739,7 +739,8 @@ class ProcessEngine(RoutedEngine):
         session.launch, session.about = text(record.about.get("launch")), record.about
         session.confinement = optional_text(record.about.get("confinement"))
         session.cost = None  # how much of it belongs to this turn is not known
-        left = _Left(record, await anyio.to_thread.run_sync(record.notes), is_running)
+        notes = await anyio.to_thread.run_sync(record.notes)
+        left = _Left(mapping(notes.get("turn")), is_running)
         session.enter(ProcessState.STARTING)
         await self._tasks.start(self._serve, session, self._owning(record), left)
         assert session.conversation is not None
@@ -896,7 +897,7 @@ class ProcessEngine(RoutedEngine):
                         # The position before this owner sends anything: later calls compare with it.
                         self._positions_before[session.id] = process.input_position
                         await anyio.to_thread.run_sync(process.processes.recall_baseline)
-                        conversation.recall(mapping(left.notes.get("turn")), is_running=left.is_running)
+                        conversation.recall(left.turn, is_running=left.is_running)
                     task_status.started()
                     loss = await self._run(session, conversation, process)
                     # Expected ends are no losses.
@@ -1025,10 +1026,9 @@ class ProcessEngine(RoutedEngine):
 
 @dataclass(frozen=True, slots=True)
 class _Left:
-    """State that an earlier hub has left in a process."""
+    """State that an earlier hub has left in a process: its notes on the turn, and whether that still runs."""
 
-    record: ProcessRecord
-    notes: Mapping[str, Any]
+    turn: Mapping[str, Any]
     is_running: bool
 
 
