@@ -16,8 +16,8 @@ from helmsman.agents.claude.access import access_of
 from helmsman.model.events import CommandExecution
 from helmsman.model.options import ASKS, WRITES, ApprovalPolicy, SandboxMode, SessionOptions
 from helmsman.testing import ModelRequest, ScriptedModel, add, patch, run, say
-from helmsman.testing.agent_tools import SHELLS, WRITERS
 from helmsman.testing.script import Step
+from helmsman.testing.tools import SHELLS, WRITERS
 from tests.claude import claude_binary, claude_environment
 from tests.permission_table import AGENTS, ATTEMPTS, PAGE, POLICIES, SANDBOXES, Outcome, expected, page_with_drawing
 from tests.real_agents import real_agent

@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from helmsman.base.json_values import rows
 from helmsman.model.events import Usage
 from helmsman.testing import script
-from helmsman.testing.agent_tools import agent_calls
-from helmsman.testing.dialect import Dialect
 from helmsman.testing.model_request import ModelRequest
+from helmsman.testing.tools import CodexTools, agent_calls
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -169,7 +168,7 @@ def text_of(content: Any) -> str:
 
 
 # --- the Responses API of Codex --------------------------------------------------------------------------------------
-# `dialect` knows which tools a Codex offers and how they are called.
+# `CodexTools` knows which tools a Codex offers and how they are called.
 
 
 class ResponsesApi(ModelApi):
@@ -195,7 +194,7 @@ class ResponsesApi(ModelApi):
 
 class _ResponsesEncoder(Encoder):
     def begin(self) -> Iterable[Beat]:
-        self._dialect = Dialect(self.request)
+        self._tools = CodexTools(self.request)
         self._response = {"id": self.new_id("resp")}
         self._position = itertools.count()
         yield {"type": "response.created", "response": self._response}
@@ -211,7 +210,7 @@ class _ResponsesEncoder(Encoder):
                 search = {"type": "web_search_call", "id": self.new_id("ws"), "status": "completed"}
                 yield from _whole_item(search | {"action": action}, next(self._position))
             case script.ToolCall():
-                item = self._dialect.item(part, self.new_id("call"))
+                item = self._tools.item(part, self.new_id("call"))
                 yield from _whole_item({"id": self.new_id("item")} | item, next(self._position))
             case _:
                 pass  # a cost or a limit, which go into the end and the headers of the response

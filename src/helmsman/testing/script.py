@@ -2,7 +2,7 @@
 
 A step is one response of the model, for one HTTP request of Codex. It is a part (`say("Done")`), a list of parts of the
 same response (`[think("hm"), run("ls")]`), or a function of the request that returns a step. The wire format and the
-tools of each Codex are in `helmsman.testing.dialect`.
+tools of each Codex are in `helmsman.testing.tools`.
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ from helmsman.model.options import SessionOptions, TurnInput
 from helmsman.model.questions import Choice, Question
 from helmsman.settings import Settings
 from helmsman.testing import ModelRequest, ScriptedModel, add, always, call, patch, run, say
-from helmsman.testing.agent_tools import SHELLS
 from helmsman.testing.script import Step
+from helmsman.testing.tools import SHELLS
 from tests.agents.acp.test_acp_engine import Followed, begin
 from tests.hostile_repository import make_hostile
 from tests.real_agents import NAMES, RealAgent, real_agent

@@ -19,16 +19,16 @@ from helmsman.testing import (
     spawn_agent,
     wait_agents,
 )
-from helmsman.testing.dialect import Dialect, NotOffered
+from helmsman.testing.tools import CodexTools, NotOffered
 
 Json = dict[str, Any]
 
 CHANGE = patch(add("a.txt", "hi\n"))
 
 
-def offering(*tools: Json, outputs: tuple[str, ...] = ()) -> Dialect:
+def offering(*tools: Json, outputs: tuple[str, ...] = ()) -> CodexTools:
     items = [{"type": "function_call_output", "call_id": "c", "output": output} for output in outputs]
-    return Dialect(ModelRequest({}, {"tools": list(tools), "input": items}))
+    return CodexTools(ModelRequest({}, {"tools": list(tools), "input": items}))
 
 
 def function(name: str, *parameters: str) -> Json:
