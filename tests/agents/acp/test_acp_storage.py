@@ -251,7 +251,8 @@ def test_usage_of_gemini_counts_whole_messages_once(tmp_path: Path) -> None:
     reader = GeminiReader(tmp_path / ".gemini" / "tmp")
     assert reader.spent(ID) == CALL + CALL
     (_, path) = sorted(tmp_path.glob(".gemini/tmp/repo/chats/*.jsonl"))
-    line = json.dumps({"id": "7", "type": "gemini", "content": "more", "tokens": {"input": 5, "output": 2}})
+    said = {"id": "7", "type": "gemini", "timestamp": "2027-01-01T00:00:00Z", "content": "more"}
+    line = json.dumps({**said, "tokens": {"input": 5, "output": 2}})
     with path.open("a") as file:
         file.write(line[:20])
         file.flush()

@@ -19,7 +19,7 @@ import anyio.to_thread
 import pytest
 
 from helmsman.agents.supervisor.client import Owner, SupervisedProcess, attach, attach_to, start_supervised
-from helmsman.agents.supervisor.records import ProcessRecord, end_left
+from helmsman.agents.supervisor.records import ProcessRecord, end_left, read_records
 from helmsman.agents.supervisor.relay import OutputLog
 from helmsman.errors import EngineLost
 from tests.agents.supervisor import stand_in
@@ -176,9 +176,11 @@ async def test_the_owner_ends_the_processes_of_a_killed_supervisor(tmp_path: Pat
 @pytest.mark.parametrize("late", ["its owner", "the next process of its session"])
 async def test_who_comes_after_the_kill_of_a_supervisor_ends_its_processes(tmp_path: Path, late: str) -> None:
     async with kept(tmp_path) as record:
+        os.kill(record.child.pid, signal.SIGSTOP)  # or it would end with its supervisor
         os.kill(record.supervisor.pid, signal.SIGKILL)
         while record.is_supervised:
             await anyio.sleep(POLL)
+        assert read_records(record.state_dir), "the agent runs on"
         if late == "its owner":
             with pytest.raises(EngineLost):
                 async with attach(record, epoch=1, title="stand-in"):
