@@ -21,7 +21,7 @@ from helmsman.errors import (
     QuestionNotOpen,
     SessionIdle,
 )
-from helmsman.model.events import EngineGone, Event, QuestionAsked, QuestionClosed, TurnEnded
+from helmsman.model.events import EngineGone, Event, ProcessStateChanged, QuestionAsked, QuestionClosed, TurnEnded
 from helmsman.model.options import SessionOptions, TurnInput
 from helmsman.model.questions import Choice, Question
 from helmsman.sessions.state import SessionState
@@ -54,6 +54,10 @@ class Follower:
         with anyio.fail_after(seconds):
             while not condition():
                 await self._changed.wait()
+
+    @property
+    def states(self) -> list[str]:
+        return [event.state.value for event in self.events if isinstance(event, ProcessStateChanged)]
 
     async def question(self) -> Question:
         await self.until(lambda: self.state.questions)
@@ -171,6 +175,17 @@ async def test_an_interrupt_closes_the_open_question(
     assert not (folder / "x").exists()
 
 
+async def test_each_change_of_a_sessions_state_is_an_event(
+    engine: AppServerEngine, model: ScriptedModel, folder: Path
+) -> None:
+    model.on("wait", hang())
+    session = await begin(engine, "wait", cwd=folder)
+    await engine.interrupt(session.opened.session_id)
+    await session.end()
+    await engine.archive(session.opened.session_id)
+    assert session.states == ["starting", "idle", "running", "stopping", "idle", "stored"]
+
+
 async def test_there_is_nothing_to_steer_in_an_idle_session(
     engine: AppServerEngine, model: ScriptedModel, folder: Path
 ) -> None:
@@ -244,6 +259,7 @@ async def test_killing_the_engine_tells_everyone_at_once(
             await session.until(lambda: any(isinstance(event, EngineGone) for event in session.events))
         assert reasons
         assert session.state.status == "error"
+        assert session.states[-1] == "stored"
         with pytest.raises(EngineLost):
             await start_turn(engine, SessionOptions(cwd=folder), TurnInput(text="x"))
 

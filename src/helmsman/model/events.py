@@ -643,7 +643,7 @@ class ProcessState(Enum):
 class ProcessStateChanged(Event, frozen=True, kw_only=True):
     """Change of the agent's process of this session. It is no activity of the session.
 
-    Codex app-server, which has many sessions in one process, has no such events.
+    In Codex app-server, which has many sessions in one process, it is the thread of this session.
     """
 
     state: ProcessState

@@ -94,6 +94,8 @@ from helmsman.model.events import (
     ItemUpdated,
     McpToolCall,
     PastTurn,
+    ProcessState,
+    ProcessStateChanged,
     RateLimitsReported,
     TurnEnded,
     TurnStarted,
@@ -322,6 +324,7 @@ class AppServerEngine(RoutedEngine):
 
     def forget(self, session_id: str) -> None:
         """Drop the state of a session that Codex has unloaded."""
+        self._enter(session_id, ProcessState.STORED)
         self._threads.pop(session_id, None)
         self._held.forget(session_id)
         self._router.detach(session_id)
@@ -396,6 +399,7 @@ class AppServerEngine(RoutedEngine):
                 thread = await self.api.read_thread(thread_id)
             # The policy is known before events are released, which may be questions.
             state.opened(thread, options, access)
+            self._loaded_here(thread)
             await self._let_speak(thread_id)
         else:
             # Hold what Codex sends from here: it must come after the turn that its answer contains.
@@ -403,11 +407,14 @@ class AppServerEngine(RoutedEngine):
             try:
                 thread = await self.api.join_thread(thread_id, settings)
                 state.opened(thread, options, access)
+                self._loaded_here(thread)
                 for turn in thread.turns:
                     for event in turn_as_events(thread_id, turn):
                         self._take(event)
             finally:
                 self._held.release(thread_id)
+        if state.turn_id is None:
+            self._enter(thread_id, ProcessState.IDLE)
         return replace(as_opened(thread, access), turn_id=state.turn_id, sandbox=thread.sandbox)
 
     async def _let_speak(self, session_id: str) -> None:
@@ -469,7 +476,26 @@ class AppServerEngine(RoutedEngine):
                 approval=thread.approval_policy,
             )
         state.opened(thread, options, access)
+        self._loaded_here(thread)
         return as_opened(thread, access)
+
+    def _loaded_here(self, thread: Thread) -> None:
+        """Report that Codex has loaded a session, unless it had before."""
+        if self._state(thread.id).state is ProcessState.STORED:
+            self._enter(thread.id, ProcessState.STARTING)
+            if self._state(thread.id).turn_id is not None:
+                self._enter(thread.id, ProcessState.RUNNING)
+            elif not thread.is_active:
+                self._enter(thread.id, ProcessState.IDLE)
+
+    def _enter(self, thread_id: str, new: ProcessState) -> None:
+        """Change the state of a session and report it. Sub-agents and sessions that are not open here have none."""
+        state = self._threads.get(thread_id)
+        if state is None or state.access is None or self._router.parent(thread_id) is not None:
+            return
+        if state.state is not new:
+            state.state = new
+            self._router.deliver(ProcessStateChanged(session_id=thread_id, state=new))
 
     async def _running_turn(self, thread: Thread) -> str | None:
         if not thread.is_active:
@@ -478,7 +504,9 @@ class AppServerEngine(RoutedEngine):
         state = self._state(thread.id)
         # The turn may have ended between the two requests.
         if found is not None and found != state.ended_turn_id:
-            state.began(found)
+            self._began(thread.id, found)
+        elif state.turn_id is None:
+            self._enter(thread.id, ProcessState.IDLE)
         return state.turn_id
 
     async def history(self, session_id: str) -> tuple[PastTurn, ...]:
@@ -534,7 +562,8 @@ class AppServerEngine(RoutedEngine):
             state.options = None
         if turn.review is not None:
             self._router.deliver(TurnStarted(session_id=thread_id, turn_id=turn_id))
-        state.answered_for(turn_id)
+        if state.is_news(turn_id):
+            self._began(thread_id, turn_id)
         return turn_id
 
     def hold_to_roots(self, session_id: str) -> None:
@@ -559,6 +588,8 @@ class AppServerEngine(RoutedEngine):
 
     async def interrupt(self, session_id: str) -> None:
         threads = [session_id, *self._router.children(session_id)]
+        if self._state(session_id).turn_id is not None:
+            self._enter(session_id, ProcessState.STOPPING)
         # Codex answers within milliseconds. The limit is for one that hangs.
         with anyio.move_on_after(INTERRUPT_TIMEOUT) as limit:
             for thread_id in threads:
@@ -664,7 +695,7 @@ class AppServerEngine(RoutedEngine):
     def _track(self, event: Event) -> None:
         match event:
             case TurnStarted(turn_id=str(turn_id)):
-                self._state(event.session_id).began(turn_id)
+                self._began(event.session_id, turn_id)
             case TurnEnded():
                 self._turn_ended(event)
             case ItemStarted(item=item) | ItemUpdated(item=item) | ItemEnded(item=item):
@@ -681,12 +712,19 @@ class AppServerEngine(RoutedEngine):
             case _:
                 pass
 
+    def _began(self, thread_id: str, turn_id: str) -> None:
+        state = self._state(thread_id)
+        if state.turn_id != turn_id:  # reported twice, by the answer and by a notification; a waiter must not be lost
+            state.turn_id, state.idle = turn_id, anyio.Event()
+            self._enter(thread_id, ProcessState.RUNNING)
+
     def _turn_ended(self, event: TurnEnded) -> None:
         state = self._state(event.session_id)
         state.ended_turn_id, state.turn_id, state.reviewing = event.turn_id, None, False
         # Codex reports no end for items that an interrupt cuts off.
         state.asked_about.clear()
         state.idle.set()
+        self._enter(event.session_id, ProcessState.IDLE)
         self._questions.withdraw_of(event.session_id, by=str(TURN_ENDED))
 
     def _state(self, thread_id: str) -> ThreadState:
@@ -703,6 +741,8 @@ class AppServerEngine(RoutedEngine):
             state.idle.set()
         # Leaving a detached engine ends no session.
         if not self._leaving:
+            for thread_id in self._threads:
+                self._enter(thread_id, ProcessState.STORED)
             self._router.engine_gone(Failure(code=reason.code, message=reason.message, retryable=reason.retryable))
 
     # --- the agent's own program ---------------------------------------------------------------------------------------

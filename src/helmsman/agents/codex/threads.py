@@ -16,6 +16,7 @@ from helmsman.agents.codex.watching import turn_id
 from helmsman.agents.protocol import Opened
 from helmsman.base.structs import replace
 from helmsman.errors import EngineRefused, HelmsmanError, InvalidInput
+from helmsman.model.events import ProcessState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -90,6 +91,8 @@ class ThreadState:
     idle: anyio.Event = field(default_factory=anyio.Event)
     asked_about: dict[str, FileChange | McpToolCall] = field(default_factory=dict[str, "FileChange | McpToolCall"])
     """Items of the running turn to which a question may refer, by id."""
+    state: ProcessState = ProcessState.STORED
+    """See `helmsman.agents.process_engine`. Only sessions that were opened here have another one."""
 
     def opened(self, thread: Thread, options: SessionOptions, access: Access) -> None:
         """Codex has opened the thread under these options."""
@@ -168,17 +171,10 @@ class ThreadState:
         settings = {"model": self.known_model, "reasoning_effort": self.effort, "developer_instructions": instructions}
         return {"mode": name, "settings": settings}
 
-    def began(self, turn_id: str) -> None:
-        if self.turn_id != turn_id:  # reported twice, by the answer and by a notification; a waiter must not be lost
-            self.turn_id = turn_id
-            self.idle = anyio.Event()
-
-    def answered_for(self, turn_id: str) -> None:
-        """Codex says that it begins a turn. The turn's first events, even its end, may have been read before that."""
+    def is_news(self, turn_id: str) -> bool:
+        """Return whether the answer of Codex is the first that names a turn: its events, even its end, may come before."""
         # Its end came first, or the reviewer's own turn, which an interrupt must name.
-        if turn_id == self.ended_turn_id or (self.reviewing and self.turn_id is not None):
-            return
-        self.began(turn_id)
+        return turn_id != self.ended_turn_id and not (self.reviewing and self.turn_id is not None)
 
 
 # --- opening one -----------------------------------------------------------------------------------------------------
