@@ -29,7 +29,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 import anyio
@@ -184,14 +184,15 @@ async def open_recorded(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineRequest:
-    """Requirements for an engine. An engine with a lease is only for the holder of the lease, and ends with it."""
+    """Requirements for an engine. An engine with a lease is only for the holder of the lease, and ends with it.
+
+    `about` is what the record of such an engine says: all of it is fixed when the process starts.
+    """
 
     state_dir: Path
     binary: CodexBinary
-    program: ProgramFile
-    codex_home: str
     env: Mapping[str, str]
-    env_digest: str
+    about: Mapping[str, Any]
     idle: float
     owner: Owner
 
@@ -216,16 +217,20 @@ class EngineRequest:
             private_directory(state_dir / ENGINES)
             environment = codex_environment(binary, codex_home, env)
             lease = "" if owner.lease is None else f"lease:{owner.lease.id}:"
-            return cls(
-                state_dir=state_dir.resolve(),
-                binary=binary,
-                program=ProgramFile.of(binary.path),
-                codex_home=str(codex_home.resolve()),
-                env=environment,
+            program = ProgramFile.of(binary.path)
+            about = {
+                "agent": CODEX,
+                "place": str(codex_home.resolve()),
+                "version": str(binary.version),
+                "path": program.path,
+                # Another size or time of change at its path is another program.
+                "binary": msgspec.to_builtins(program),
                 # An engine with a lease ends with it, so other clients must not share it.
-                env_digest=lease + digest_of(environment, command_path(binary, env)),
-                idle=idle,
-                owner=owner,
+                "env_digest": lease + digest_of(environment, command_path(binary, env)),
+                "search_path": path_without_tools(binary, environment["PATH"]),
+            }
+            return cls(
+                state_dir=state_dir.resolve(), binary=binary, env=environment, about=about, idle=idle, owner=owner
             )
 
         try:
@@ -238,20 +243,13 @@ class EngineRequest:
 
     def fits(self, record: ProcessRecord) -> bool:
         """Return whether `open_detached` may give this engine to the client."""
-        # All of it is fixed when the process starts.
-        return (
-            record.place == self.codex_home
-            and self.is_of_this_codex(record)
-            and record.about.get("env_digest") == self.env_digest
-            and (record.listens_at is not None) is listens(self.binary)
-            and not record.is_draining
-        )
+        is_listening = record.listens_at is not None
+        is_like = self.agrees(record, "place", "version", "binary", "env_digest")
+        return is_like and is_listening is listens(self.binary) and not record.is_draining
 
-    def is_of_this_codex(self, record: ProcessRecord) -> bool:
-        """Return whether the engine runs the same program. Another size or time of change at its path is another one."""
-        about = record.about
-        known = (str(self.binary.version), msgspec.to_builtins(self.program))
-        return (about.get("version"), about.get("binary")) == known
+    def agrees(self, record: ProcessRecord, *names: str) -> bool:
+        """Return whether the record says the same in these fields."""
+        return all(record.about.get(name) == self.about[name] for name in names)
 
 
 async def _attach_to_one(
@@ -284,7 +282,9 @@ def _tidy_up(wanted: EngineRequest) -> list[ProcessRecord]:
         elif wanted.fits(record):
             fitting.append(record)
         # Drained, not stopped: it may have running turns.
-        elif record.place == wanted.codex_home and not wanted.is_of_this_codex(record) and not record.is_draining:
+        elif (
+            wanted.agrees(record, "place") and not wanted.agrees(record, "version", "binary") and not record.is_draining
+        ):
             record.drain()
     return fitting
 
@@ -348,15 +348,7 @@ async def _start_supervised(wanted: EngineRequest, options: Sequence[str]) -> Pr
         listens=listening,
         # The engine outlives its starter.
         for_starter=False,
-        about={
-            "agent": CODEX,
-            "place": wanted.codex_home,
-            "version": str(wanted.binary.version),
-            "path": wanted.program.path,
-            "binary": msgspec.to_builtins(wanted.program),
-            "env_digest": wanted.env_digest,
-            "search_path": path_without_tools(wanted.binary, wanted.env["PATH"]),
-        },
+        about=wanted.about,
     )
 
 
