@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from helmsman.agents.supervisor.client import Owner, SupervisedProcess
     from helmsman.agents.supervisor.records import ProcessRecord
     from helmsman.agents.supervisor.relay import OutputLine
+    from helmsman.errors import HelmsmanError
 
 _ERROR: Final = re.compile(
     r"(?:Uncaught )?(?:[\w.]*(?:Error|Exception)\b[^:]*:|(?:error|fatal|panic)\b)", re.IGNORECASE
@@ -627,9 +628,9 @@ async def open_child_agent(greeting: Greeting, launch: Launch, tasks: TaskGroup)
                     about = greeting.read_answer(answer)
             except TimeoutError as error:
                 slow = EngineLost(f"It did not answer within {greeting.seconds:g} s.")
-                raise _not_up(greeting, slow, None, child.stderr_tail) from error
+                raise not_up(greeting.title, greeting.advice, slow, None, child.stderr_tail) from error
             except (EngineLost, EngineProtocolError) as error:
-                raise _not_up(greeting, error, child.exit_code, child.stderr_tail) from error
+                raise not_up(greeting.title, greeting.advice, error, child.exit_code, child.stderr_tail) from error
             yield AgentProcess(transport, about, child)
     finally:
         if launch.files is not None:
@@ -671,7 +672,7 @@ async def start_supervised_agent(
         if launch.files is not None:
             await anyio.to_thread.run_sync(launch.files.remove)
         stderr = str(error.details.get("stderr") or "")
-        raise _not_up(greeting, error, error.details.get("exit_code"), stderr) from error
+        raise not_up(greeting.title, greeting.advice, error, error.details.get("exit_code"), stderr) from error
     if launch.files is not None:
         await anyio.to_thread.run_sync(launch.files.used_by, record.child)
     return record
@@ -699,12 +700,11 @@ async def open_supervised_agent(
         yield AgentProcess(transport, answer, supervised=_Supervised(process, record, window))
 
 
-def _not_up(
-    greeting: Greeting, error: EngineLost | EngineProtocolError, exit_code: object, stderr: str
-) -> EngineStartFailed:
+def not_up(title: str, advice: str, error: HelmsmanError, exit_code: object, stderr: str) -> EngineStartFailed:
+    """Return the error for an agent that does not come up."""
     said = f" It said: {error_line(stderr).rstrip('.'):.300}." if stderr.strip() else ""
     return EngineStartFailed(
-        f"{greeting.title} did not come up: {error.message.partition('. ')[0].rstrip('.')}.{said} {greeting.advice}",
+        f"{title} did not come up: {error.message.partition('. ')[0].rstrip('.')}.{said} {advice}",
         exit_code=exit_code,
         stderr=stderr or None,
     )

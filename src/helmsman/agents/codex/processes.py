@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 import anyio
 import anyio.to_thread
 
-from helmsman.agents.agent_process import error_line
+from helmsman.agents.agent_process import not_up
+from helmsman.agents.codex.binary import TITLE
 from helmsman.agents.codex.configuration import user_config
 from helmsman.agents.codex.features import Feature
 from helmsman.agents.environment import launch_environment
@@ -125,12 +126,7 @@ async def start_codex(start: Callable[[], Awaitable[StartedT]]) -> StartedT:
 def start_failed(error: HelmsmanError) -> EngineStartFailed:
     """Return the error for the client that needs an engine."""
     stderr = str(error.details.get("stderr") or "")
-    said = f" It said: {error_line(stderr).rstrip('.')}." if stderr.strip() else ""
-    return EngineStartFailed(
-        f"Codex did not come up: {error.message.partition('. ')[0]}.{said} Run `helmsman doctor` to find out why.",
-        exit_code=error.details.get("exit_code"),
-        stderr=stderr or None,
-    )
+    return not_up(TITLE, "Run `helmsman doctor` to find out why.", error, error.details.get("exit_code"), stderr)
 
 
 # --- shell snapshots -------------------------------------------------------------------------------------------------
