@@ -6,9 +6,10 @@ import importlib
 import io
 import json
 import os
+import shutil
 import sys
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helmsman.agents.codex import rollouts
-from helmsman.agents.codex.rollouts import PROMPT_LIMIT, RolloutIndex, read_head
+from helmsman.agents.codex.rollouts import PROMPT_LIMIT, RolloutIndex, _Tree, read_head
 from helmsman.agents.protocol import SessionInfo
 from helmsman.errors import InvalidInput
 
@@ -495,6 +496,63 @@ def test_several_threads_may_ask_at_once(home: Home) -> None:
         answers = list(pool.map(lambda _: home.ids(limit=200), range(16)))
     assert answers == [ids] * 16
     assert len(home.opened) == 200
+
+
+# --- changes ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_list_that_is_asked_again_says_what_a_new_one_says(home: Home) -> None:
+    """Whatever changed in between, and whether or not the system tells of it."""
+    first, second = home.session("first", age=50), home.session("second", age=40)
+    day, other_day = home.path / "sessions" / "2026" / "03" / "01", home.path / "sessions" / "2026" / "03" / "02"
+    elsewhere = home.path / "elsewhere.jsonl"
+
+    def file_of(session_id: str) -> Path:
+        return day / f"rollout-2026-03-01T10-00-00-{session_id}.jsonl"
+
+    changes: tuple[Callable[[], object], ...] = (
+        lambda: None,
+        lambda: home.write(file_of(first), rollout("first", id=first) + b"{}\n", age=30),
+        lambda: os.utime(file_of(second), (NOON.timestamp(), NOON.timestamp())),
+        lambda: home.session("third", age=20),
+        lambda: home.file(rollout("next day"), place="sessions/2026/03/02", age=10),
+        lambda: home.file(rollout("next day again"), place="sessions/2026/03/02", age=5),
+        lambda: file_of(first).replace(home.path / "sessions" / file_of(first).name),
+        lambda: other_day.rename(home.path / "sessions" / "moved"),
+        lambda: file_of(second).replace(elsewhere),
+        lambda: file_of(second).symlink_to(elsewhere),
+        lambda: home.write(elsewhere, rollout("second", id=second) + b"{}\n", age=1),
+        lambda: shutil.rmtree(home.path / "sessions" / "moved"),
+        lambda: shutil.rmtree(home.path / "sessions"),
+        lambda: home.session("anew"),
+    )
+    for number, change in enumerate(changes):
+        home.index.list()
+        change()
+        shown, _ = home.index.list()
+        assert shown == RolloutIndex(home.path).list()[0], number
+        home.index.list()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Elsewhere the system does not tell of changes.")
+def test_unchanged_directories_are_not_looked_at_again(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    home.session("quiet", age=10)
+    busy = home.file(rollout("busy"), place="sessions/2026/03/02")
+    for _ in range(2):
+        home.index.list()
+    looked_at: list[str] = []
+    look_into = _Tree._look_into
+
+    def noted(tree: _Tree, directory: str, known: Mapping[str, Any]) -> tuple[Any, Any, bool]:
+        looked_at.append(directory)
+        return look_into(tree, directory, known)
+
+    monkeypatch.setattr(_Tree, "_look_into", noted)
+    assert len(home.ids()) == 2
+    assert looked_at == []
+    home.file(rollout("busy"), session_id=busy, place="sessions/2026/03/02", age=-10)
+    assert home.ids()[0] == busy
+    assert [Path(directory).name for directory in looked_at] == ["02"]
 
 
 # --- any content whatever --------------------------------------------------------------------------------------------

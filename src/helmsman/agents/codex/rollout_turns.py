@@ -30,6 +30,7 @@ from helmsman.agents.codex.normalise import read_usage, spent_between, turn_fail
 from helmsman.agents.codex.rollouts import (
     OWN_ID,
     RolloutIndex,
+    id_in_name,
     line_object,
     lines_from_end,
     open_to_the_end,
@@ -535,7 +536,7 @@ class CodexSessions(RolloutIndex):
         return None if info is None else info.path
 
     def files(self) -> Iterable[tuple[str, int, int]]:
-        return rollout_files(self.home)
+        return self.rollouts()
 
     def read(self, key: str) -> SessionSpending | None:
         try:
@@ -546,6 +547,9 @@ class CodexSessions(RolloutIndex):
 
     def names(self, turn_id: str) -> bool:
         return OWN_ID.fullmatch(turn_id) is not None  # those of before 0.115 are not, nor are those of `codex exec`
+
+    def session_of(self, key: str) -> str | None:
+        return id_in_name(key)
 
 
 # --- Codex's own review ----------------------------------------------------------------------------------------------

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import importlib
 import io
+import math
 import os
 import re
 import stat
 import sys
 import threading
+import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
@@ -26,6 +28,7 @@ import msgspec
 from helmsman.agents.codex.features import Feature, Version
 from helmsman.agents.protocol import SessionInfo
 from helmsman.agents.transcripts import CarriedTranscripts, TranscriptFile
+from helmsman.base.directory_changes import DirectoryChanges
 from helmsman.base.files import is_one_of
 from helmsman.base.json_values import integer, json_object, mapping, sequence, timestamp
 from helmsman.base.structs import Value
@@ -213,6 +216,8 @@ _ANY_APP_SERVER: Final = "vscode"
 _MAX_DEPTH: Final = 8
 _UUID: Final = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _TIME: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}-[0-9]{2}-[0-9]{2}-"
+_LOOK_SECONDS: Final = 60.0
+"""Everything is looked at after so long: changes by other machines in a network file system are not told."""
 _ROLLOUT_NAME: Final = re.compile(
     # With a second id, the session continues in this file. The time is for speed: without it, the search for an id
     # would start at every letter.
@@ -295,6 +300,11 @@ class RolloutIndex:
             file = files.get(session_id)
             head = None if file is None else self._head(file)
             return None if file is None or head is None else self._info(file, head, files, self._names.read())
+
+    def rollouts(self) -> Sequence[tuple[str, int, int]]:
+        """Return every rollout file: its path, size, and modification time in nanoseconds."""
+        with self._lock:
+            return [(file.path, *file.seen[1:]) for tree in self._trees.values() for file in tree.scan()]
 
     def _files(self, *roots: str) -> dict[str, _File]:
         """Return the file of each session, by id.
@@ -433,25 +443,58 @@ def _preference(file: _File) -> tuple[bool, bool, int]:
 class _Tree:
     """Rollout files below a directory. Unreadable directories are skipped; links are followed, loops are not.
 
-    An unchanged file keeps its `_File`, which matters with thousands of files.
+    An unchanged file keeps its `_File`, which matters with thousands of files. So does that only changed directories are
+    looked at again, where the system tells which have changed.
     """
 
     def __init__(self, root: Path, *, archived: bool) -> None:
         self._root = str(root)
         self._archived = archived
         self._files: dict[str, dict[str, _File]] = {}
+        self._below: dict[str, list[str]] = {}
+        self._changes: DirectoryChanges | None = None
+        """Set at the second look: many trees are looked at only once."""
+        self._is_told_all = False
+        """Whether every change since the last look at everything is told."""
+        self._looked_at = -math.inf
         self.generation = 0
         """Another one whenever a file has come, gone or changed."""
 
     def scan(self) -> Iterator[_File]:
-        """Look at all of them; those of the last call hold no more."""
+        """Return the files as they are now; those of the last call hold no more."""
+        changed = None if self._changes is None else self._changes.take()
+        is_recent = time.monotonic() - self._looked_at < _LOOK_SECONDS
+        if changed is None or not (self._is_told_all and is_recent and self._look_at(changed)):
+            self._look_at_all()
+        return (file for files in self._files.values() for file in files.values())
+
+    def _look_at(self, changed: Collection[str]) -> bool:
+        """Look at changed directories. Return False if others have come or gone."""
+        for directory in changed:
+            self._watch(directory)
+            try:
+                found, below, is_same = self._look_into(directory, self._files.get(directory, {}))
+            except OSError:
+                return False
+            if sorted(below) != sorted(self._below.get(directory, ())):
+                return False
+            self._files[directory] = found
+            self.generation += not is_same
+        return True
+
+    def _look_at_all(self) -> None:
         before, self._files = self._files, {}
+        self._below.clear()
+        if self._changes is None and self._looked_at > -math.inf:
+            self._changes = DirectoryChanges()
+        self._is_told_all, self._looked_at = True, time.monotonic()
         pending: list[tuple[str, int]] = [(self._root, 0)]
         visited: set[tuple[int, int]] = set()
         changed = False
         while pending:
             directory, depth = pending.pop()
             known = before.pop(directory, {})
+            self._watch(directory)
             try:
                 status = os.stat(directory)  # noqa: PTH116 - thousands of files: strings and scandir, not Path objects
                 # Links are followed, so remember directories that were visited.
@@ -463,12 +506,15 @@ class _Tree:
                 continue
             pending += [(f"{directory}{os.sep}{name}", depth + 1) for name in below]
             changed = changed or not is_same
-            if found:
-                self._files[directory] = found
+            self._files[directory], self._below[directory] = found, below
         # Directories that are left in `before` are gone.
         if changed or any(before.values()):
             self.generation += 1
-        return (file for files in self._files.values() for file in files.values())
+
+    def _watch(self, directory: str) -> None:
+        """Have a change told. Called before a look, so that a change during it is looked at again."""
+        if self._changes is None or not self._changes.watch(directory):
+            self._is_told_all = False
 
     def _look_into(self, directory: str, known: Mapping[str, _File]) -> tuple[dict[str, _File], list[str], bool]:
         """Return the rollout files in a directory by name, the names of its subdirectories, and whether these files are the
@@ -484,6 +530,8 @@ class _Tree:
                 for entry in entries:
                     name = entry.name
                     try:
+                        if entry.is_symlink():
+                            self._is_told_all = False  # a change of what it leads to is told elsewhere
                         file = known.get(name)
                         parts = _ROLLOUT_NAME.fullmatch(name) if file is None else None
                         # A known name is a rollout, so the pattern is not tried again.
@@ -505,6 +553,12 @@ class _Tree:
             if opened is not None:
                 os.close(opened)
         return files, below, same == len(files) == len(known)
+
+
+def id_in_name(path: str) -> str | None:
+    """Return the id of the session in a rollout file, if its name contains one."""
+    parts = _ROLLOUT_NAME.fullmatch(path.rpartition(os.sep)[2])
+    return None if parts is None else parts["id"]
 
 
 def rollout_files(codex_home: Path) -> Iterator[tuple[str, int, int]]:
