@@ -40,7 +40,7 @@ def task(session_id: str | None, turn_id: str | None, tokens: int, before: int =
         turn_id=turn_id,
         directory="/src",
         model="gpt-5.5",
-        created_at=datetime(2026, 11, 15, tzinfo=UTC),
+        began_at=datetime(2026, 11, 15, tzinfo=UTC),
         usage=Usage(tokens),
         before=Usage(before),
     )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -60,6 +62,23 @@ async def test_turns_of_this_process_count_at_once_and_only_once(
     assert by_model.cost_usd is not None
     (by_directory,) = (await helm.extras.usage.report(group_by="directory")).groups
     assert by_directory.key == str(git_repo)
+
+
+async def test_the_files_of_a_session_are_read_only_if_another_program_has_continued_it(
+    helm: HelmsmanService, scripted: ScriptedModel, git_repo: Path, codex_home: CodexHome
+) -> None:
+    session = await ended(await helm.start("two", cwd=git_repo))
+    (file,) = codex_home.path.rglob("rollout-*.jsonl")
+    file.write_bytes(file.read_bytes().replace(b'"input_tokens":100,', b'"input_tokens":900,'))
+    assert await total(helm) == Usage(100, 40, 20, 10)
+    assert [one.part.usage for one in await helm.extras.usage.of_session(session.id)] == [Usage(100, 40, 20, 10)]
+    assert [one.usage for one in await helm.extras.usage.spent_since(session.state.created_at)] == [
+        Usage(100, 40, 20, 10)
+    ]
+    later = time.time() + 60
+    os.utime(file, (later, later))
+    assert await total(helm) == Usage(900, 40, 20, 10)
+    assert [one.part.usage.input_tokens for one in await helm.extras.usage.of_session(session.id)] == [900]
 
 
 async def test_a_fork_counts_only_what_it_spent_itself(

@@ -21,6 +21,7 @@ from helmsman.model.events import (
     AgentMessage,
     DiffUpdated,
     Event,
+    HistoryImported,
     ItemEnded,
     QuestionAsked,
     QuestionClosed,
@@ -211,6 +212,9 @@ async def test_a_reader_of_all_logs_learns_which_sessions_have_news(store: Store
     put(database, said("c"), TurnEnded(session_id="s-1", outcome="completed"))
     assert reader.read() == {"s-1": {"item_ended", "turn_ended"}, "s-2": {"item_ended"}}
     assert reader.read() == {}
+    with anyio.fail_after(20):
+        while database.version_of_others() is None:  # it wakes all readers when it begins to listen
+            await anyio.sleep(0.01)
     wake = database.next_commit()
     execute(database, "DELETE FROM sessions WHERE id = 'none'")  # nothing was written: no reader wakes
     await anyio.lowlevel.checkpoint()
@@ -313,6 +317,27 @@ def test_a_task_is_stored_changed_and_found(registry: Registry) -> None:
     page, following = registry.list(status=ENDED, limit=1)
     assert (page, following) == ((found,), None)
     assert registry.running() == ()
+
+
+@pytest.mark.parametrize(
+    ("event", "tells_all"),
+    [
+        (TurnRequested(session_id="s-1", text="go"), True),
+        (TurnRequested(session_id="s-1", text="review it", kind="other"), False),
+        (ItemEnded(session_id="s-1", agent_id="child", item=AgentMessage(id="m", text="hi")), False),
+        (HistoryImported(session_id="s-1", turns=()), False),
+    ],
+)
+def test_the_tasks_of_a_session_say_all_that_was_spent_unless_others_spent_too(
+    registry: Registry, event: Event, tells_all: bool
+) -> None:
+    task, _ = registry.add(TaskDraft(instruction="go", session_id="s-1", turn_id="t-1"))
+    registry.commit(Batch(events={"s-1": [NewEvent.of(event, 1)]}))
+    assert registry.only_in_tasks() == {}, "its usage is not known yet"
+    registry.update(task.id, usage=Usage(1))
+    assert list(registry.only_in_tasks()) == (["s-1"] if tells_all else [])
+    registry.commit(Batch(events={"s-1": [NewEvent.of(said("later"), 9)]}))
+    assert registry.only_in_tasks() == {}, "some of its events are not here"
 
 
 def test_a_task_that_was_to_begin_belongs_to_the_session_opened_for_it(registry: Registry) -> None:

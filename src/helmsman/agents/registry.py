@@ -261,9 +261,9 @@ class Spendings:
         self._lock = Lock()
         self._indexes: dict[str, SpendingIndex] | None = None
 
-    def sessions(self, since: float | None = None) -> list[SessionSpending]:
+    def sessions(self, since: float | None = None, stored: Mapping[str, float] | None = None) -> list[SessionSpending]:
         """See `helmsman.agents.spending.SpendingIndex`."""
-        return [session for index in self._opened().values() for session in index.sessions(since)]
+        return [session for index in self._opened().values() for session in index.sessions(since, stored)]
 
     def names(self, agent: str, turn_id: str) -> bool:
         """Return whether the files of this agent use this id for a turn (`helmsman.agents.spending.SpendingFiles`)."""

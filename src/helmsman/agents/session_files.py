@@ -181,6 +181,9 @@ class SessionReader(ABC):
     def names(self, _turn_id: str) -> bool:
         return False
 
+    def session_of(self, _key: str) -> str | None:
+        return None
+
 
 def used_in(turns: Iterable[StoredTurn]) -> Usage:
     """Return the total usage of turns."""

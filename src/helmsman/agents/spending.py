@@ -77,6 +77,10 @@ class SpendingFiles(Protocol):
         """Return whether files have turns by this id. For other turns a file counts for its whole session."""
         ...
 
+    def session_of(self, key: str) -> str | None:
+        """Return the session of a key, if the key contains its id and its turns count as one in whatever model they used."""
+        ...
+
 
 class SpendingIndex:
     """Spending of every session of one agent. Thread-safe; calls block."""
@@ -90,10 +94,11 @@ class SpendingIndex:
         self._known: dict[str, _Known] | None = None
         self._lock = threading.Lock()
 
-    def sessions(self, since: float | None = None) -> list[SessionSpending]:
+    def sessions(self, since: float | None = None, stored: Mapping[str, float] | None = None) -> list[SessionSpending]:
         """Return the spending of every session, in order of creation, without unreadable files.
 
-        With `since`, a time in seconds, only sessions that have changed since then, which is fast.
+        With `since`, a time in seconds, only sessions that have changed since then, which is fast. Of the sessions that are
+        `stored`, only those with a file that has changed after the given time.
         """
         with self._lock:
             # The file is read once for each process.
@@ -104,6 +109,8 @@ class SpendingIndex:
                 entry = known.get(key)
                 # A file that did not change since then cannot have newer turns.
                 if since is not None and changed < since * 1e9:
+                    continue
+                if stored and changed <= stored.get(self._source.session_of(key) or "", 0.0) * 1e9:
                     continue
                 if entry is None or (entry.size, entry.changed) != (size, changed):
                     news = True

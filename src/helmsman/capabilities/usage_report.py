@@ -20,7 +20,7 @@ from helmsman.model.events import ModelUsage, Usage
 from helmsman.sessions.history import SpentTurn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
     from helmsman.agents.spending import SessionSpending, TurnSpending
     from helmsman.steering.core import Steering
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 # --- Collect spending per turn, without counting a turn twice ---------------------------------------------------------
 
-# There are two sources: the agents' files, which cover every session they still have, including those of other
-# programs; and the registry of tasks, which covers turns whose files are gone or not yet written. A turn in both
-# counts once, by its id. So does a turn in several files: a fork may begin with a copy of its parent's turns, and a
-# session exists twice while Codex moves or unpacks it. A rewound session has a second file, with other turns. The
-# cost of a turn is what the agent reports, in its files or to the registry. Otherwise it is computed from prices, or
-# unknown.
+# There are two sources: the tasks, which are written with the log, and the agents' files. A file is read if Helmsman
+# did not run the session, or if the tasks do not say all that was spent in it (`helmsman.store.log.only_in_tasks`). A
+# turn in both sources counts once, by its id. So does a turn in several files: a fork may begin with a copy of its
+# parent's turns, and a session exists twice while Codex moves or unpacks it. A rewound session has a second file, with
+# other turns. The cost of a turn is what the agent reports, in its files or to the registry. Otherwise it is computed
+# from prices, or unknown.
 
 
 class Spending(NamedTuple):
@@ -64,6 +64,45 @@ class Spending(NamedTuple):
         return Usage(*self[6:11])
 
 
+Stored: TypeAlias = "tuple[Sequence[TurnUsage], Mapping[str, datetime]]"
+"""Usage of all tasks, and the sessions of which they tell everything, with the time of the last event of each."""
+_WRITES_AFTER_SECONDS: Final = 5.0
+"""Time after the last event of a session in which its agent may still write to its file."""
+
+
+def spendings_now(
+    files: Spendings,
+    stored: Stored,
+    place: Callable[[str | None], str | None] = lambda directory: directory,
+    running: Mapping[str, Usage] | None = None,
+    since: float | None = None,
+) -> list[Spending]:
+    """Read the files of the sessions that the tasks do not tell everything of, and return all spending. Blocks.
+
+    With `since`, files that have not changed since then are left out. `all_spendings` describes the rest.
+    """
+    ends = _ends(files, stored)
+    read = files.sessions(since, ends)
+    in_tasks = ends.keys() - {session.session_id for session in read}
+    return all_spendings(read, stored[0], place, running, names_turn=files.names, stored=in_tasks)
+
+
+def _ends(files: Spendings, stored: Stored) -> dict[str, float]:
+    """Return the sessions whose tasks tell everything, with the time after which their agents write no more of it."""
+    tasks, sessions = stored
+
+    def is_known(task: TurnUsage) -> bool:
+        # By its id alone a copy of a turn is known in the file of a fork, and a task that has resumed names only its last.
+        return task.turn_id is not None and files.names(task.agent, task.turn_id) and task.before == Usage()
+
+    unknown = {task.session_id for task in tasks if not is_known(task)}
+    return {
+        session_id: changed_at.timestamp() + _WRITES_AFTER_SECONDS
+        for session_id, changed_at in sessions.items()
+        if session_id not in unknown
+    }
+
+
 def all_spendings(
     sessions: Iterable[SessionSpending],
     tasks: Sequence[TurnUsage],
@@ -71,6 +110,7 @@ def all_spendings(
     running: Mapping[str, Usage] | None = None,
     *,
     names_turn: Callable[[str, str], bool],
+    stored: Container[str | None] = (),
 ) -> list[Spending]:
     """Everything that was spent.
 
@@ -80,13 +120,14 @@ def all_spendings(
         place: The directory that the work in a directory counts for.
         running: What turns that run have spent, by their ids: a file tells of it a moment later.
         names_turn: Whether an agent's files call a turn by this id (`helmsman.agents.spending.SpendingFiles.names`).
+        stored: Sessions whose tasks tell everything. A turn of theirs in the file of another session is a copy.
     """
     files: dict[str, SessionSpending] = {}
     for session in sessions:
         other = files.get(session.session_id)
         files[session.session_id] = session if other is None else _together(other, session)
     told = _told_costs(tasks)
-    counted: set[str] = set()
+    counted = {task.turn_id for task in tasks if task.turn_id is not None and task.session_id in stored}
     spendings: list[Spending] = []
     for session in files.values():
         agent, spent_for, directory = session.agent, _root(session, files), place(session.directory)
@@ -113,7 +154,7 @@ def all_spendings(
         if not _is_in_files(task, files, counted, names_turn):
             # The file of a session tells of the turns before the one that a task now continues with.
             usage = task.usage - task.before if task.session_id in files else task.usage
-            at = task.created_at.timestamp()
+            at = task.began_at.timestamp()
             if usage != Usage():
                 of_task = (task.agent, task.session_id, place(task.directory), task.model, at, 1)
                 spendings.append(Spending(*of_task, *usage.counts, usage.cost_usd, task.turn_id))
@@ -392,53 +433,53 @@ class UsageReports:
         if begin is not None and begin.tzinfo is None:
             # A time without a zone is local.
             begin = begin.astimezone()
-        tasks = await self._tasks()
-        return await anyio.to_thread.run_sync(partial(self._report, tasks, group_by, begin, agent))
+        stored = await self._stored()
+        return await anyio.to_thread.run_sync(partial(self._report, stored, group_by, begin, agent))
 
     async def spent_since(self, since: datetime) -> list[Spending]:
         """Return the spending of each turn begun since then, including running ones.
 
         The project of a turn is its directory.
         """
-        tasks = await self._tasks()
+        stored = await self._stored(since=since)
         running = self._helm.task_writer.used_by_turns()
-        return await anyio.to_thread.run_sync(partial(self._spent_since, tasks, running, since.timestamp()))
+        return await anyio.to_thread.run_sync(partial(self._spent_since, stored, running, since.timestamp()))
 
     async def of_session(self, session_id: str) -> list[SpentTurn]:
         """Return what each turn of a session and of its sub-agents has spent."""
-        tasks = await self._tasks()
-        return await anyio.to_thread.run_sync(self._of_session, tasks, session_id)
-
-    def _of_session(self, tasks: Sequence[TurnUsage], session_id: str) -> list[SpentTurn]:
-        spendings = all_spendings(self._spendings.sessions(), tasks, names_turn=self._spendings.names)
+        stored = await self._stored(session_id)
+        end = _ends(self._spendings, stored).get(session_id)
+        info = None if end is None else await self._helm.agent_records.find(session_id)
+        if end is not None and (info is None or info.updated_at.timestamp() <= end):
+            spendings = all_spendings((), stored[0], names_turn=self._spendings.names)
+        else:
+            spendings = await anyio.to_thread.run_sync(spendings_now, self._spendings, await self._stored())
         return [
             SpentTurn(one.turn_id, one.at, ModelUsage(one.model, one.usage), is_sub_agents=one.is_sub_agents)
             for one in spendings
             if one.session_id == session_id
         ]
 
-    def _spent_since(self, tasks: Sequence[TurnUsage], running: Mapping[str, Usage], since: float) -> list[Spending]:
-        project = projects(self._helm.settings.state_dir)
-        spendings = all_spendings(
-            self._spendings.sessions(since), tasks, project, running, names_turn=self._spendings.names
-        )
+    def _spent_since(self, stored: Stored, running: Mapping[str, Usage], since: float) -> list[Spending]:
+        spendings = spendings_now(self._spendings, stored, projects(self._helm.settings.state_dir), running, since)
         return [spending for spending in spendings if spending.at >= since]
 
-    def _report(
-        self, tasks: Sequence[TurnUsage], group_by: GroupBy, since: datetime | None, agent: str | None
-    ) -> UsageReport:
+    def _report(self, stored: Stored, group_by: GroupBy, since: datetime | None, agent: str | None) -> UsageReport:
         roots, place = self._helm.allowed_roots, places(self._helm.settings.state_dir)
-        spendings = all_spendings(self._spendings.sessions(), tasks, place, names_turn=self._spendings.names)
+        spendings = spendings_now(self._spendings, stored, place)
         seen = (one for one in spendings if not roots or (one.directory and is_inside(one.directory, roots)))
         return report(seen, group_by, self._prices, since=since, agent=agent)
 
-    async def _tasks(self) -> Sequence[TurnUsage]:
+    async def _stored(self, session_id: str | None = None, since: datetime | None = None) -> Stored:
+        """Return the usage of tasks and the sessions of which they tell everything: of all, one, or the recent ones."""
         await self._helm.task_writer.write()
         try:
-            return await self._helm.task_writer.registry(lambda registry: registry.turn_usages())
+            return await self._helm.task_writer.registry(
+                lambda registry: (registry.turn_usages(session_id, since), registry.only_in_tasks(session_id, since))
+            )
         except RegistryUnavailable as error:
             log.warning("what only the task registry knows is left out: %s", error)
-            return ()
+            return (), {}
 
 
 def parse_since(text: str, now: datetime | None = None) -> datetime:

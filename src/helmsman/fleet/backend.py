@@ -73,6 +73,7 @@ from helmsman.tasks.call_key import call_key
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+    from datetime import datetime
     from pathlib import Path
 
     from helmsman.agents.protocol import SessionInfo
@@ -735,12 +736,13 @@ class _BackendUsage(UsageReports):
         super().__init__(own, tasks.prices)
         self._backend = backend
 
-    async def _tasks(self) -> Sequence[TurnUsage]:
-        return [
-            *await super()._tasks(),
-            # Usage of fleets' tasks is only in the fleet's database.
-            *await self._backend.link.client.database.tasks(lambda tasks: tasks.turn_usages()),
-        ]
+    async def _stored(
+        self, session_id: str | None = None, since: datetime | None = None
+    ) -> tuple[Sequence[TurnUsage], Mapping[str, datetime]]:
+        own, sessions = await super()._stored(session_id, since)
+        # Usage of fleets' tasks is only in the fleet's database.
+        fleets = await self._backend.link.client.database.tasks(lambda tasks: tasks.turn_usages(session_id, since))
+        return [*own, *fleets], sessions
 
 
 class _BackendSchedules(Schedules):

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from helmsman.base.redaction import redact, redact_value
 from helmsman.model.codec import decode, encode
-from helmsman.model.events import DiffUpdated, OwnerChanged, ProcessStateChanged, Source
+from helmsman.model.events import (
+    DiffUpdated,
+    HistoryImported,
+    OwnerChanged,
+    ProcessStateChanged,
+    Source,
+    TurnRequested,
+)
 from helmsman.model.options import without_secrets
 from helmsman.store.connection import is_in
 from helmsman.store.database import encodable, from_microseconds, microseconds
@@ -38,8 +45,8 @@ _PROCESS: Final = ProcessStateChanged.event_type()
 """A process that ends for want of work is no activity of its session."""
 
 _APPEND: Final = (
-    "INSERT INTO sessions (id, last_seq, compacted_seq, changed_at, source, source_offset) "
-    "VALUES (:id, :before + :count, :before, :at, :source, :offset) "
+    "INSERT INTO sessions (id, last_seq, compacted_seq, changed_at, source, source_offset, spent_besides) "
+    "VALUES (:id, :before + :count, :before, :at, :source, :offset, CASE WHEN :before > 0 THEN 1 ELSE :besides END) "
     "ON CONFLICT (id) DO UPDATE SET "
     "last_seq = CASE WHEN sessions.last_seq < :before THEN :before ELSE sessions.last_seq END + :count, "
     "compacted_seq = CASE WHEN sessions.last_seq = 0 THEN :before ELSE sessions.compacted_seq END, "
@@ -47,7 +54,9 @@ _APPEND: Final = (
     "ELSE excluded.changed_at END, source = coalesce(excluded.source, sessions.source), "
     "source_offset = CASE WHEN excluded.source IS NULL OR (sessions.source = excluded.source "
     "AND sessions.source_offset > excluded.source_offset) THEN sessions.source_offset "
-    "ELSE excluded.source_offset END RETURNING number, last_seq"
+    "ELSE excluded.source_offset END, "
+    "spent_besides = CASE WHEN sessions.last_seq < :before OR :besides = 1 THEN 1 ELSE sessions.spent_besides END "
+    "RETURNING number, last_seq"
 )
 
 
@@ -60,12 +69,14 @@ class NewEvent(NamedTuple):
     source: Source | None = None
     number: int = 0
     """Number that its writer counted; 0 if it did not count."""
+    spends_besides: bool = False
+    """Whether the session may have spent more than its tasks say."""
 
     @classmethod
     def of(cls, event: Event, number: int = 0) -> NewEvent:
         """Encode an event now: the caller may change the objects that it refers to."""
-        at = event.at or datetime.now(UTC)
-        return cls(microseconds(at), event.event_type(), encodable(encode(event)), event.source, number)
+        at, besides = event.at or datetime.now(UTC), _spends_besides(event)
+        return cls(microseconds(at), event.event_type(), encodable(encode(event)), event.source, number, besides)
 
     def redacted(self) -> NewEvent:
         """Return the event without secrets, in a body that is still JSON. It takes longer than the append itself."""
@@ -120,6 +131,7 @@ def append(connection: StoreConnection, events: Mapping[str, Sequence[NewEvent]]
                 "at": max((event.at for event in new if event.kind != _PROCESS), default=0),
                 "source": None if source is None else source.process,
                 "offset": 0 if source is None else source.offset,
+                "besides": int(any(event.spends_besides for event in new)),
             },
         ).fetchone()
         diffs = [place for place, event in enumerate(new) if event.kind == _DIFF]
@@ -138,6 +150,12 @@ def append(connection: StoreConnection, events: Mapping[str, Sequence[NewEvent]]
         part = rows[start : start + width * _ROWS_AT_ONCE]
         places = ", ".join(["(?, ?, ?, ?, ?)"] * (len(part) // width))
         connection.execute(f"INSERT INTO events (session, seq, at, kind, body) VALUES {places}", part)  # noqa: S608
+
+
+def _spends_besides(event: Event) -> bool:
+    """Return whether an event is of a sub-agent, of turns of another program, or of a turn with a reviewer of its own."""
+    is_others = isinstance(event, TurnRequested) and event.kind == "other"
+    return is_others or event.agent_id is not None or isinstance(event, HistoryImported)
 
 
 def _forget_diff(connection: StoreConnection, session: int) -> None:
@@ -186,6 +204,22 @@ def heads(connection: StoreConnection) -> dict[str, LogHead]:
     """Return the ends of all logs that have events, by session id."""
     rows = connection.execute("SELECT id, last_seq, changed_at FROM sessions WHERE last_seq > compacted_seq")
     return {row["id"]: LogHead(row["last_seq"], from_microseconds(row["changed_at"])) for row in rows}
+
+
+def only_in_tasks(
+    connection: StoreConnection, session_id: str | None = None, since: datetime | None = None
+) -> dict[str, datetime]:
+    """Return the sessions whose tasks say all that was spent in them, and when something last happened in each.
+
+    Only this session, or those in which something happened since then.
+    """
+    is_chosen = "changed_at >= :since" if session_id is None else "id = :id"
+    rows = connection.execute(
+        f"SELECT id, changed_at FROM sessions WHERE {is_chosen} AND spent_besides = 0 AND last_seq > 0 AND NOT EXISTS ("  # noqa: S608
+        "SELECT 1 FROM tasks WHERE session_id = sessions.id AND usage IS NULL AND turn_id IS NOT NULL)",
+        {"since": 0 if since is None else microseconds(since), "id": encodable(session_id or "")},
+    )
+    return {row["id"]: from_microseconds(row["changed_at"]) for row in rows}
 
 
 class LogReader:

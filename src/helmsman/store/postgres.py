@@ -431,8 +431,8 @@ class _Listener:
     def _listen(self, raw: psycopg.Connection[Any]) -> None:
         raw.execute(f"LISTEN {_CHANNEL}".encode())
         self._heard += 1  # others may have written before
-        self.count = self._heard
         self._notify()
+        self.count = self._heard
         while not self._ended.is_set():
             for commit in raw.notifies(timeout=_LISTEN_SECONDS):
                 # Own commits have woken the readers already.

@@ -20,12 +20,14 @@ _SESSIONS: Final = (
         changed_at INTEGER NOT NULL DEFAULT 0,
         client TEXT,
         source TEXT,
-        source_offset INTEGER NOT NULL DEFAULT 0
+        source_offset INTEGER NOT NULL DEFAULT 0,
+        spent_besides INTEGER NOT NULL DEFAULT 0
     )
     """,
     # `client` is the MCP client that opened the session, or was handed it; NULL means that the session is the user's.
     # Events up to `compacted_seq` were deleted when they expired. `source` is the supervised process whose output the
-    # newest events come from, and `source_offset` the last of its lines whose events are in the log.
+    # newest events come from, and `source_offset` the last of its lines whose events are in the log. `spent_besides` is 1 if
+    # more was spent in it than its tasks say: by sub-agents, or in turns of another program.
     """
     CREATE TABLE events (
         number INTEGER PRIMARY KEY,
@@ -85,6 +87,7 @@ _TASKS: Final = (
     "CREATE INDEX tasks_by_status ON tasks (status)",
     "CREATE INDEX tasks_by_session ON tasks (session_id, turn_id)",
     "CREATE INDEX tasks_by_creation ON tasks (created_at)",
+    "CREATE INDEX tasks_by_change ON tasks (updated_at)",
     "CREATE INDEX tasks_by_job ON tasks (job, number) WHERE job IS NOT NULL",
     "CREATE INDEX tasks_by_expiry ON tasks (expires_at) WHERE expires_at IS NOT NULL",
     # Separate from the tasks: those are listed, and an outcome may be large.

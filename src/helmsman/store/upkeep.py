@@ -113,7 +113,10 @@ def compact_some(connection: StoreConnection, now: datetime, retention: timedelt
     results = connection.execute(f"{_COMPACT_TASKS} NOT {_RUNNING} AND {is_in('session_id', ids)}", ids).rowcount
     some = f"SELECT number FROM tasks WHERE {_EXPIRED} AND result_compacted = 0 LIMIT {_TASKS_AT_ONCE}"
     results += connection.execute(f"{_COMPACT_TASKS} number IN ({some})", times).rowcount
-    connection.execute(f"DELETE FROM tasks WHERE {_EXPIRED} AND expires_at <= :long_ago", times)
+    long_ago = f"{_EXPIRED} AND expires_at <= :long_ago"
+    forgotten = f"SELECT session_id FROM tasks WHERE {long_ago}"
+    connection.execute(f"UPDATE sessions SET spent_besides = 1 WHERE id IN ({forgotten})", times)
+    connection.execute(f"DELETE FROM tasks WHERE {long_ago}", times)
     for table in ("outcomes", "steps"):
         kept = "SELECT id FROM tasks WHERE result_compacted = 0"
         connection.execute(f"DELETE FROM {table} WHERE task_id NOT IN ({kept})")

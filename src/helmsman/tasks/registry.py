@@ -19,6 +19,7 @@ from functools import partial
 from operator import add
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, Unpack
 
+import msgspec
 from msgspec import field as value_field
 from msgspec import structs
 
@@ -32,7 +33,7 @@ from helmsman.model.options import DEFAULT_AGENT, LIST_LIMIT
 from helmsman.store import open_store, outbox
 from helmsman.store.connection import is_in
 from helmsman.store.database import encodable, from_microseconds, microseconds
-from helmsman.store.log import append, heads, read
+from helmsman.store.log import append, heads, only_in_tasks, read
 from helmsman.store.search_index import SearchIndex
 from helmsman.store.upkeep import RETENTION, Compacted, compact_some, is_due
 from helmsman.tasks.model import QUOTA, RUNNING, Task, TaskChanges, changed, make_alias, new_task_id
@@ -75,7 +76,7 @@ class TurnUsage(Value, frozen=True, kw_only=True):
     turn_id: str | None
     directory: str | None
     model: str | None
-    created_at: datetime
+    began_at: datetime
     usage: Usage
     before: Usage = value_field(default_factory=Usage)
 
@@ -434,13 +435,22 @@ class Registry:
         found = self._many(f"WHERE session_id = ? OR ({opened})", wanted, *RUNNING)
         return tuple(task for task in found if task.session_id == wanted or task.opened_session == wanted)
 
-    def turn_usages(self) -> tuple[TurnUsage, ...]:
-        """Return the usage of each task, oldest first. Much cheaper than reading the whole tasks."""
+    def turn_usages(self, session_id: str | None = None, since: datetime | None = None) -> tuple[TurnUsage, ...]:
+        """Return the usage of each task, or of those of a session, or that have changed since then, oldest first.
+
+        Much cheaper than reading the whole tasks.
+        """
+        conditions: dict[str, Any] = {}
+        if session_id is not None:
+            conditions["session_id = ?"] = encodable(session_id)
+        if since is not None:
+            conditions["updated_at >= ?"] = microseconds(since)
         sql = (
-            "SELECT agent, session_id, turn_id, directory, model, created_at, usage, used_before "
-            "FROM tasks WHERE usage IS NOT NULL ORDER BY number"
+            "SELECT agent, session_id, turn_id, directory, model, created_at, body, usage, used_before "
+            f"FROM tasks WHERE {' AND '.join(('usage IS NOT NULL', *conditions))} ORDER BY number"
         )
-        rows = self.database.read(lambda connection: connection.execute(sql).fetchall())
+        values = tuple(conditions.values())
+        rows = self.database.read(lambda connection: connection.execute(sql, values).fetchall())
         return tuple(
             TurnUsage(
                 agent=row["agent"],
@@ -448,12 +458,19 @@ class Registry:
                 turn_id=row["turn_id"],
                 directory=row["directory"],
                 model=row["model"],
-                created_at=from_microseconds(row["created_at"]),
+                began_at=_asked_at(row["body"]) or from_microseconds(row["created_at"]),
                 usage=_usage(row["usage"]),
                 before=_usage(row["used_before"]),
             )
             for row in rows
         )
+
+    def only_in_tasks(self, session_id: str | None = None, since: datetime | None = None) -> dict[str, datetime]:
+        """Return the sessions whose tasks say all that was spent in them, and when something last happened in each.
+
+        Only this session, or those in which something happened since then.
+        """
+        return self.database.read(partial(only_in_tasks, session_id=session_id, since=since))
 
     def granted(self, since: datetime) -> tuple[Task, ...]:
         """Return tasks that were granted more than a budget and have changed since then."""
@@ -469,8 +486,27 @@ class Registry:
         return tuple(task_of(row) for row in rows)
 
 
+class _Asked(Value, frozen=True):
+    asked_at: datetime | None = None
+
+
+# Directly from JSON, and of a body one field alone: there are tens of thousands.
+_ASKED: Final = msgspec.json.Decoder(_Asked)
+_USAGE: Final = msgspec.json.Decoder(Usage)
+
+
+def _asked_at(body: str | None) -> datetime | None:
+    try:
+        return _ASKED.decode(body or "{}").asked_at
+    except msgspec.MsgspecError:
+        return None
+
+
 def _usage(text: str | None) -> Usage:
-    return unpack_if_valid(json_object(text or "{}"), Usage) or Usage()
+    try:
+        return _USAGE.decode(text or "{}")
+    except msgspec.MsgspecError:
+        return Usage()
 
 
 def _is_before(first: datetime | None, second: datetime | None) -> bool:
