@@ -134,7 +134,9 @@ class FleetNotices(NoticeStore):
     async def enter_due(self) -> None:
         """Make the notices that are due, for all recipients."""
         now = microseconds(self.clock())
-        for about in await self._read(lambda connection: [row["about"] for row in connection.execute(_DUE, (now,))]):
+        for about in await self._database.read_soon(
+            lambda connection: [row["about"] for row in connection.execute(_DUE, (now,))]
+        ):
             notification, wanted = await self._of(about)
             if notification is None:
                 await self.forget_due(about)
@@ -145,7 +147,9 @@ class FleetNotices(NoticeStore):
     async def take_over(self) -> None:
         """Send messages again that a machine did not send in time."""
         now = microseconds(self.clock())
-        left = await self._read(lambda connection: {row["recipient"] for row in connection.execute(_LEFT, (now,))})
+        left = await self._database.read_soon(
+            lambda connection: {row["recipient"] for row in connection.execute(_LEFT, (now,))}
+        )
         # Only recipients that this machine knows: others have their own senders.
         for key in left & self.recipients.keys():
             await self.recover(key)
@@ -194,7 +198,7 @@ class FleetNotices(NoticeStore):
         return notification, (task.policy or {}).get(NOTIFY, {}).get("to", {})
 
     async def _one(self, sql: str, *values: str) -> Any:
-        return await self._read(lambda connection: connection.execute(sql, values).fetchone())
+        return await self._database.read_soon(lambda connection: connection.execute(sql, values).fetchone())
 
 
 # --- who sends -------------------------------------------------------------------------------------------------------

@@ -13,9 +13,6 @@ import secrets
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
-import anyio
-import anyio.to_thread
-
 from helmsman.base.redaction import redact
 from helmsman.base.structs import Value, pack, unpack_if_valid
 from helmsman.notices.notifications import Notification
@@ -85,7 +82,6 @@ class NoticeStore:
         self._database = database
         self.lease_seconds: float | None = None
         """Seconds for which a delivery that is being sent is not sent by other machines; None if there are none."""
-        self._one_at_a_time = anyio.CapacityLimiter(1)
         self.clock: Callable[[], datetime] = lambda: datetime.now(UTC)
         self.revision = 0
         """Grows when something was entered here, or has changed."""
@@ -139,7 +135,7 @@ class NoticeStore:
     async def due(self) -> tuple[Due, ...]:
         """Return ended tasks and skipped runs without a notification yet, oldest first."""
         sql = "SELECT about, owner_pid, engine FROM notices_due ORDER BY at LIMIT 1000"
-        return await self._read(lambda connection: tuple(Due(*row) for row in connection.execute(sql)))
+        return await self._database.read_soon(lambda connection: tuple(Due(*row) for row in connection.execute(sql)))
 
     async def forget_due(self, about: str) -> None:
         """Mark a subject as handled without a notification."""
@@ -199,7 +195,7 @@ class NoticeStore:
     async def next_for(self, recipient: str) -> Delivery | None:
         """Return the next delivery for a recipient, due or not."""
         sql = f"{_SELECT} WHERE recipient = ? AND status = 'pending' ORDER BY next_at, notices.number LIMIT 1"
-        found = await self._read(lambda connection: _deliveries(connection.execute(sql, (recipient,))))
+        found = await self._database.read_soon(lambda connection: _deliveries(connection.execute(sql, (recipient,))))
         return found[0] if found else None
 
     async def waiting_for(self, recipients: Iterable[str]) -> tuple[Delivery, ...]:
@@ -207,7 +203,7 @@ class NoticeStore:
         names = tuple(recipients)
         sql = f"{_SELECT} WHERE {is_in('recipient', names)} AND status = 'pending' AND next_at <= ? ORDER BY notices.number"
         values = (*names, microseconds(self.clock()))
-        return await self._read(lambda connection: _deliveries(connection.execute(sql, values)))
+        return await self._database.read_soon(lambda connection: _deliveries(connection.execute(sql, values)))
 
     async def begin(self, delivery: Delivery) -> bool:
         """Mark a delivery as being sent. Return False if it should no longer be sent."""
@@ -241,14 +237,14 @@ class NoticeStore:
     async def deliveries(self, notice_id: str) -> tuple[Delivery, ...]:
         """Return all deliveries of a notice."""
         sql = f"{_SELECT} WHERE notice = ? ORDER BY recipient"
-        return await self._read(lambda connection: _deliveries(connection.execute(sql, (notice_id,))))
+        return await self._database.read_soon(lambda connection: _deliveries(connection.execute(sql, (notice_id,))))
 
     async def log(self, limit: int, recipients: Collection[str] | None = None) -> tuple[Delivery, ...]:
         """Return the newest deliveries, to all recipients or to these, newest first."""
         where = "" if recipients is None else f"WHERE {is_in('recipient', recipients)}"
         sql = f"{_SELECT} {where} ORDER BY notices.number DESC, recipient LIMIT ?"
         values = (*(recipients or ()), limit)
-        return await self._read(lambda connection: _deliveries(connection.execute(sql, values)))
+        return await self._database.read_soon(lambda connection: _deliveries(connection.execute(sql, values)))
 
     def newest(self) -> dict[str, Delivery]:
         """Return each recipient's latest delivery that was tried at least once. Blocks."""
@@ -259,7 +255,7 @@ class NoticeStore:
     async def pending(self) -> int:
         """Return how many deliveries wait or are under way."""
         sql = "SELECT COUNT(*) FROM notice_deliveries WHERE status IN ('pending', 'sending')"
-        return int(await self._read(lambda connection: connection.execute(sql).fetchone()[0]))
+        return int(await self._database.read_soon(lambda connection: connection.execute(sql).fetchone()[0]))
 
     # --- codes -------------------------------------------------------------------------------------------------------
 
@@ -276,19 +272,19 @@ class NoticeStore:
             "SELECT content, recipient, choice FROM notice_codes JOIN notices ON notices.id = notice_codes.notice "
             "WHERE digest = ?"
         )
-        row = await self._read(lambda connection: connection.execute(sql, (digest,)).fetchone())
+        row = await self._database.read_soon(lambda connection: connection.execute(sql, (digest,)).fetchone())
         notification = None if row is None else _notification(row["content"])
         return None if notification is None else ReplyCode(notification, row["recipient"], row["choice"])
 
     async def with_codes(self) -> tuple[str, ...]:
         """Return the subjects that have valid codes."""
         sql = "SELECT DISTINCT about FROM notice_codes JOIN notices ON notices.id = notice"
-        return await self._read(lambda connection: tuple(row["about"] for row in connection.execute(sql)))
+        return await self._database.read_soon(lambda connection: tuple(row["about"] for row in connection.execute(sql)))
 
     async def codes_since(self, recipient: str) -> datetime | None:
         """Return when the oldest valid code was issued, or None."""
         sql = "SELECT MIN(made_at) FROM notice_codes WHERE recipient = ?"
-        at = await self._read(lambda connection: connection.execute(sql, (recipient,)).fetchone()[0])
+        at = await self._database.read_soon(lambda connection: connection.execute(sql, (recipient,)).fetchone()[0])
         return None if at is None else from_microseconds(at)
 
     # --- the store ---------------------------------------------------------------------------------------------------
@@ -297,15 +293,12 @@ class NoticeStore:
         """Return an event that the next commit to the store sets. Take it before reading."""
         return self._database.next_commit()
 
-    async def _read(self, work: Callable[[StoreConnection], T]) -> T:
-        return await anyio.to_thread.run_sync(self._database.read, work, limiter=self._one_at_a_time)
-
     async def _write(self, work: Callable[[StoreConnection], T]) -> T:
         def counted(connection: StoreConnection) -> tuple[T, bool]:
             before = connection.total_changes
             return work(connection), connection.total_changes > before
 
-        result, has_changed = await anyio.to_thread.run_sync(self._database.write, counted, limiter=self._one_at_a_time)
+        result, has_changed = await self._database.write_soon(counted)
         if has_changed:
             self.revision += 1
         return result

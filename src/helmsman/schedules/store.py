@@ -12,9 +12,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
-import anyio
-import anyio.to_thread
-
 from helmsman.base.redaction import redact_value
 from helmsman.base.structs import Value, pack, replace, unpack_if_valid
 from helmsman.errors import InvalidInput
@@ -122,7 +119,6 @@ class ScheduleStore:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._one_at_a_time = anyio.CapacityLimiter(1)
         self.clock: Callable[[], datetime] = lambda: datetime.now(UTC)
         self.begin_now: Callable[[Schedule], Awaitable[Task]] | None = None
         """Starts a run now; None in a process that runs no schedules."""
@@ -158,11 +154,11 @@ class ScheduleStore:
             if schedule.proposed_by is not None:
                 outbox.enter(connection, f"proposal {schedule.id}", schedule.created_at)
 
-        await self._write(work)
+        await self._database.write_soon(work)
 
     async def all(self) -> tuple[Schedule, ...]:
         """Return all schedules, oldest first, without those that this version cannot read."""
-        return await anyio.to_thread.run_sync(self.read, limiter=self._one_at_a_time)
+        return await self._database.read_soon(_all)
 
     async def next_at(self) -> datetime | None:
         """Return when the first schedule is due. Much cheaper than reading all of them."""
@@ -172,17 +168,11 @@ class ScheduleStore:
             at = connection.execute(sql).fetchone()[0]
             return None if at is None else from_microseconds(at)
 
-        return await anyio.to_thread.run_sync(self._database.read, work, limiter=self._one_at_a_time)
+        return await self._database.read_soon(work)
 
     def read(self) -> tuple[Schedule, ...]:
         """Return all schedules. Blocks."""
-        newest = (
-            "SELECT schedules.*, due_at, entered_at, task_id, note FROM schedules LEFT JOIN schedule_runs "
-            "ON schedule = schedules.id AND due_at = (SELECT due_at FROM schedule_runs WHERE schedule = schedules.id "
-            "ORDER BY entered_at DESC, due_at DESC LIMIT 1) ORDER BY created_at, schedules.id"
-        )
-        rows = self._database.read(lambda connection: connection.execute(newest).fetchall())
-        return tuple(one for row in rows if (one := _schedule(row)) is not None)
+        return self._database.read(_all)
 
     async def runs(self, schedule_id: str, limit: int) -> tuple[ScheduleRun, ...]:
         """Its runs, newest first."""
@@ -191,14 +181,14 @@ class ScheduleStore:
         def work(connection: StoreConnection) -> tuple[ScheduleRun, ...]:
             return tuple(_run(row) for row in connection.execute(sql, (schedule_id, limit)))
 
-        return await anyio.to_thread.run_sync(self._database.read, work, limiter=self._one_at_a_time)
+        return await self._database.read_soon(work)
 
     async def pause(self, schedule_id: str, *, is_paused: bool, next_at: datetime | None) -> None:
         """Pause it, or resume it at its next due time, which confirms a proposed one."""
         values = (int(is_paused), _stored(next_at), int(is_paused), schedule_id)
         proposed_by = "CASE WHEN ? = 1 THEN proposed_by END"
         sql = f"UPDATE schedules SET is_paused = ?, next_at = ?, proposed_by = {proposed_by} WHERE id = ?"  # noqa: S608
-        await self._write(lambda connection: connection.execute(sql, values))
+        await self._database.write_soon(lambda connection: connection.execute(sql, values))
 
     async def remove(self, schedule_id: str) -> None:
         """Forget it. Its tasks stay."""
@@ -207,7 +197,7 @@ class ScheduleStore:
             connection.execute("DELETE FROM schedule_runs WHERE schedule = ?", (schedule_id,))
             connection.execute("DELETE FROM schedules WHERE id = ?", (schedule_id,))
 
-        await self._write(work)
+        await self._database.write_soon(work)
 
     async def still_runs(self, schedule_id: str) -> bool:
         """Return whether a run of it is still at work, or waits."""
@@ -216,7 +206,7 @@ class ScheduleStore:
         def work(connection: StoreConnection) -> bool:
             return any(row["status"] in RUNNING for row in connection.execute(sql, (schedule_id,)))
 
-        return await anyio.to_thread.run_sync(self._database.read, work, limiter=self._one_at_a_time)
+        return await self._database.read_soon(work)
 
     async def skip(self, schedule: Schedule, run: ScheduleRun, next_at: datetime | None) -> None:
         """Write down that it was due, why nothing was begun (the run's note), and when it is due next."""
@@ -226,7 +216,7 @@ class ScheduleStore:
                 _enter(connection, schedule, run)
                 _move(connection, schedule, next_at)
 
-        await self._write(work)
+        await self._database.write_soon(work)
 
     async def move(self, schedule: Schedule, next_at: datetime | None) -> None:
         """Set the next time of a schedule, unless it was paused or moved in the meantime."""
@@ -235,7 +225,7 @@ class ScheduleStore:
             if _is_due(connection, schedule):
                 _move(connection, schedule, next_at)
 
-        await self._write(work)
+        await self._database.write_soon(work)
 
     def begin(
         self, queue: TaskQueue, schedule: Schedule, run: ScheduleRun, draft: TaskDraft, next_at: datetime | None
@@ -263,12 +253,18 @@ class ScheduleStore:
         """Store the task of a requested run; the due time of the schedule does not change. Blocks."""
         return queue.add(draft, lambda to, task: _enter(to, schedule, replace(run, task_id=task.id)))[0]
 
-    async def _write(self, work: Callable[[StoreConnection], Any]) -> None:
-        await anyio.to_thread.run_sync(self._database.write, work, limiter=self._one_at_a_time)
-
 
 class _NotDue(Exception):
     """Raised if the schedule was paused, moved or removed concurrently."""
+
+
+def _all(connection: StoreConnection) -> tuple[Schedule, ...]:
+    rows = connection.execute(
+        "SELECT schedules.*, due_at, entered_at, task_id, note FROM schedules LEFT JOIN schedule_runs "
+        "ON schedule = schedules.id AND due_at = (SELECT due_at FROM schedule_runs WHERE schedule = schedules.id "
+        "ORDER BY entered_at DESC, due_at DESC LIMIT 1) ORDER BY created_at, schedules.id"
+    )
+    return tuple(one for row in rows if (one := _schedule(row)) is not None)
 
 
 def _is_due(connection: StoreConnection, schedule: Schedule) -> bool:

@@ -14,6 +14,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
+import anyio
+import anyio.to_thread
+
 from helmsman.base.structs import Value
 from helmsman.errors import RegistryUnavailable
 from helmsman.store import leases
@@ -101,6 +104,8 @@ class Database(ABC):
     def __init__(self, fence: Fence | None = None) -> None:
         self._fence = fence
         self._commits = Commits()
+        # There is one connection. More threads would only wait for it.
+        self.one_at_a_time = anyio.CapacityLimiter(1)
 
     @property
     @abstractmethod
@@ -135,6 +140,14 @@ class Database(ABC):
         if has_changed:
             self.wake_readers()
         return result
+
+    async def read_soon(self, work: Callable[[StoreConnection], T]) -> T:
+        """Read on a thread."""
+        return await anyio.to_thread.run_sync(self.read, work, limiter=self.one_at_a_time)
+
+    async def write_soon(self, work: Callable[[StoreConnection], T]) -> T:
+        """Write on a thread."""
+        return await anyio.to_thread.run_sync(self.write, work, limiter=self.one_at_a_time)
 
     def wake_readers(self) -> None:
         """Wake the readers that wait for a commit. May be called on any thread."""

@@ -180,8 +180,6 @@ class TaskWriter:
         self._is_hubs = fence is not None
         self.me = None if self._is_hubs else Process.me()
         self._agent_records = agent_records
-        # The store has one connection. More threads would only wait for it.
-        self._one_at_a_time = anyio.CapacityLimiter(1)
         self._running: dict[str, RunningTask] = {}
         self._not_begun: set[str] = set()
         """Tasks entered here of which no engine that outlives us has heard, and that have neither begun nor ended."""
@@ -248,7 +246,7 @@ class TaskWriter:
         Raises:
             RegistryUnavailable: It cannot be read or written.
         """
-        return await anyio.to_thread.run_sync(do, self._registry, limiter=self._one_at_a_time)
+        return await anyio.to_thread.run_sync(do, self._registry, limiter=self.database.one_at_a_time)
 
     # --- turns begin -------------------------------------------------------------------------------------------------
 
