@@ -15,6 +15,7 @@ from helmsman.base.sanitize import shell_script
 from helmsman.base.structs import Value, pack, replace, unpack_if_valid
 from helmsman.base.truncate import cut
 from helmsman.git.diff import FileKind, FileStat, files_of, read_change
+from helmsman.model.change_diff import file_change_diff
 from helmsman.model.events import AgentMessage, ChangeKind, CommandExecution, FileChange, Item, PathChange
 from helmsman.sessions.progress import read_tally
 
@@ -66,7 +67,7 @@ def outcome_of(items: Sequence[Item], diff: str | None = None, directory: str | 
     commands = [item for item in items if isinstance(item, CommandExecution)]
     return TaskOutcome(
         output="\n\n".join(item.text for item in items if isinstance(item, AgentMessage) and item.text) or None,
-        diff=diff or _diff_of(_changes(items, directory)) or None,
+        diff=diff or file_change_diff(one for one in _changes(items, directory) if one.diff is not None) or None,
         files=changed_files(items, diff, directory),
         commands=tuple(
             RanCommand(
@@ -114,28 +115,6 @@ def _seen_from(directory: str | None, path: str) -> str:
 
 def _sum(before: int | None, more: int | None) -> int | None:
     return more if before is None else before if more is None else before + more
-
-
-def _diff_of(changes: Iterable[PathChange]) -> str:
-    """Concatenate the changes, each as a separate diff."""
-    parts: list[str] = []
-    for change in changes:
-        if change.diff is None:
-            continue
-        after = change.moved_to or change.path
-        old = "/dev/null" if change.kind == "add" else f"a/{change.path}"
-        new = "/dev/null" if change.kind == "delete" else f"b/{after}"
-        lines = [line.text for line in read_change(change).lines]
-        count = len(lines)
-        header = [f"diff --git a/{change.path} b/{after}"]
-        if change.kind == "add":
-            header, lines = [*header, "new file mode 100644"], [f"@@ -0,0 +1,{count} @@", *lines]
-        elif change.kind == "delete":
-            header, lines = [*header, "deleted file mode 100644"], [f"@@ -1,{count} +0,0 @@", *lines]
-        elif change.moved_to is not None:
-            header += [f"rename from {change.path}", f"rename to {after}"]
-        parts.append("\n".join([*header, f"--- {old}", f"+++ {new}", *lines, ""]))
-    return "".join(parts)
 
 
 def _tests(commands: Sequence[CommandExecution]) -> TestCount | None:
