@@ -107,8 +107,8 @@ class TaskDraft(Value, frozen=True, kw_only=True):
     spec: Mapping[str, Any] | None = None
 
 
-class Task(Value, frozen=True, kw_only=True):
-    """Task: a row of the registry. All times are aware.
+class Task(TaskDraft, frozen=True, kw_only=True):
+    """Task: a row of the registry, begun as a draft. All times are aware.
 
     Attributes:
         agent: Agent that works on it.
@@ -156,33 +156,18 @@ class Task(Value, frozen=True, kw_only=True):
 
     id: str
     origin: TaskOrigin
-    agent: str = DEFAULT_AGENT
     alias: str
     status: TaskStatus
     note: str | None = None
-    instruction: str
-    directory: str | None = None
-    session_id: str | None = None
-    turn_id: str | None = None
-    external_id: str | None = None
     created_at: datetime
     updated_at: datetime
     completed_at: datetime | None = None
     last_event_at: datetime | None = None
     progress: Mapping[str, Any] | None = None
     input_required: bool = False
-    poll_ms: int = DEFAULT_POLL_MS
-    expires_at: datetime | None = None
-    idempotency_key: str | None = None
-    owner: Process | None = None
-    engine: str | None = None
     result: str | None = None
     error: Mapping[str, Any] | None = None
     usage: Usage | None = None
-    model: str | None = None
-    job: str | None = None
-    of_job: str | None = None
-    handed_over_from: str | None = None
     cancel_reason: str | None = None
     waiting_for: WaitsFor | None = None
     resumes_at: datetime | None = None
@@ -191,21 +176,15 @@ class Task(Value, frozen=True, kw_only=True):
     input_position: str | None = None
     opened_session: str | None = None
     used_before: Usage = field(default_factory=Usage)
-    stored_options: Mapping[str, Any] | None = None
-    policy: Mapping[str, Any] | None = None
-    max_cost_usd: float | None = None
-    schedule: str | None = None
     timed_out: tuple[str, ...] = ()
     granted: Mapping[str, Any] = field(default_factory=dict)
     reviewed: Mapping[str, Any] | None = None
     untouched: bool | None = None
     tree_before: Mapping[str, str] | None = None
     job_sessions: tuple[str, ...] = ()
-    chosen: tuple[tuple[str, str], ...] = ()
     uncounted: Mapping[str, Any] = field(default_factory=dict)
     url: str | None = None
     placement: Mapping[str, Any] = field(default_factory=dict)
-    spec: Mapping[str, Any] | None = None
     result_compacted: bool = False
     revision: int = 0
 
