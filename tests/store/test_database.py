@@ -17,9 +17,6 @@ import pytest
 from helmsman.base.files import file_lock
 from helmsman.errors import InvalidSetting, RegistryUnavailable
 from helmsman.store import sqlite
-from helmsman.store.connection import StoreConnection
-from helmsman.store.database import Fence
-from helmsman.store.sqlite import SqliteDatabase
 from helmsman.tasks.model import TaskDraft
 from helmsman.tasks.registry import Registry
 
@@ -96,27 +93,6 @@ def test_a_removed_registry_is_created_again(registry: Registry, path: Path) -> 
     other.close()
 
 
-def test_a_full_disk_is_reported_with_what_to_do(registry: Registry, path: Path) -> None:
-    registry.add(draft())
-
-    def fill(connection: StoreConnection) -> None:
-        connection.execute("PRAGMA max_page_count = 1")
-
-    registry.database.read(fill)
-    with pytest.raises(RegistryUnavailable, match=r"full.*Make room on its disk\.$") as refused:
-        for _ in range(200):
-            registry.add(draft("a" * 10_000))
-    assert refused.value.retryable
-    assert registry.running(), "what is there can still be read"
-
-
-def test_a_file_that_cannot_be_written_is_reported_with_what_to_do(registry: Registry) -> None:
-    registry.add(draft())
-    registry.database.read(lambda connection: connection.execute("PRAGMA query_only = 1").fetchall())
-    with pytest.raises(RegistryUnavailable, match=r"readonly.*HELMSMAN_STATE_DIR"):
-        registry.add(draft())
-
-
 def test_a_directory_in_its_place_is_reported_with_what_to_do(registry: Registry, path: Path) -> None:
     path.mkdir(parents=True, mode=0o700)
     path.parent.chmod(0o700)
@@ -172,39 +148,6 @@ def test_a_holder_that_never_finishes_opening_it_is_reported_too(
     assert registry.running() == ()
 
 
-def test_a_failed_transaction_leaves_nothing(path: Path) -> None:
-    file = SqliteDatabase(path)
-
-    def work(connection: StoreConnection) -> None:
-        connection.execute("UPDATE sqlite_sequence SET seq = 99")
-        connection.execute("DELETE FROM tasks")
-        raise ZeroDivisionError
-
-    registry = Registry(path)
-    registry.add(draft())
-    with pytest.raises(ZeroDivisionError):
-        file.write(work)
-    assert len(registry.running()) == 1
-    file.close()
-    registry.close()
-
-
-def test_threads_take_turns(registry: Registry) -> None:
-    task, _ = registry.add(draft())
-
-    def work(number: int) -> None:
-        registry.add(draft(f"job {number}"))
-        registry.update(task.id, granted={f"key-{number}": number})
-
-    with ThreadPoolExecutor(8) as threads:
-        list(threads.map(work, range(100)))
-    found = registry.get(task.id)
-    assert found is not None
-    assert found.granted == {f"key-{number}": number for number in range(100)}
-    assert found.revision == 100
-    assert len(registry.list(limit=200)[0]) == 101
-
-
 def test_two_connections_of_a_process_do_not_take_each_others_locks(registry: Registry, path: Path) -> None:
     """Else another process that closes the file takes itself for the last, and removes what is being written to."""
     first, _ = registry.add(TaskDraft(instruction="first"))
@@ -219,39 +162,3 @@ def test_two_connections_of_a_process_do_not_take_each_others_locks(registry: Re
     registry.add(TaskDraft(instruction="second"))
     assert subprocess.check_output(looking) == b"2\n"
     second_connection.close()
-
-
-def test_a_hub_that_was_replaced_writes_nothing(path: Path) -> None:
-    refused: list[int] = []
-    one = Registry(path, fence=Fence(7, refused.append))
-    two = Registry(path, fence=Fence(8, refused.append))
-    with closing(one), closing(two):
-        first, _ = one.add(draft())
-        second, _ = two.add(draft("Another one"))
-        assert refused == []
-        with pytest.raises(RegistryUnavailable, match="later hub"):
-            one.update(first.id, status="completed")
-        with pytest.raises(RegistryUnavailable, match="later hub"):
-            one.add(draft("A third one"))
-        assert refused == [8, 8]
-        assert [task.id for task in one.running()] == [second.id, first.id], "it may look"
-        assert two.update(first.id, status="working") is not None
-
-
-def test_processes_other_than_a_hub_may_write(path: Path) -> None:
-    hub, other = Registry(path, fence=Fence(7, lambda newer: pytest.fail(f"refused by {newer}"))), Registry(path)
-    with closing(hub), closing(other):
-        task, _ = hub.add(draft())
-        assert other.update(task.id, status="working") is not None
-        assert hub.update(task.id, status="completed") is not None
-
-
-def test_the_version_changes_only_with_writes_of_others(registry: Registry, path: Path) -> None:
-    assert registry.database.version_of_others() is None, "it is not open yet"
-    registry.add(draft())
-    before = registry.database.version_of_others()
-    registry.add(draft())
-    assert registry.database.version_of_others() == before is not None
-    with closing(Registry(path)) as another:
-        another.add(draft())
-    assert registry.database.version_of_others() not in (None, before)

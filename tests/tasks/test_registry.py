@@ -226,19 +226,6 @@ def test_expired_rows_are_deleted_with_the_next_write(path: Path, clock: Clock) 
 # --- watching and counting -------------------------------------------------------------------------------------------
 
 
-def test_the_version_changes_with_every_change_here_or_elsewhere(registry: Registry, clock: Clock) -> None:
-    other = Registry(registry.path, clock=clock)
-    task = add(registry)
-    versions = [registry.database.version()]
-    assert registry.database.version() == versions[0]
-    registry.update(task.id, status="working")
-    versions.append(registry.database.version())
-    other.update(task.id, status="completed")
-    versions.append(registry.database.version())
-    assert len(set(versions)) == 3
-    other.close()
-
-
 def test_the_file_is_made_at_the_first_need(path: Path) -> None:
     registry = Registry(path)
     assert not path.exists()
