@@ -529,17 +529,25 @@ def test_unused_sessions_are_compacted_and_the_rest_is_exported_and_checked(stor
 def test_a_store_of_a_newer_version_is_refused_and_an_older_one_migrated(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    registry = store.registry()
+    task, _ = registry.add(TaskDraft(instruction="x"))
     put(store.open(), said("a"))
     later = (*schema.VERSIONS, ("ALTER TABLE tasks ADD COLUMN mood TEXT NOT NULL DEFAULT 'good'",))
     with monkeypatch.context() as patched:
         patched.setattr(schema, "VERSIONS", later)
         patched.setattr(schema, "CURRENT", len(later))
-        databases = [store.open() for _ in range(4)]
-        with ThreadPoolExecutor(4) as threads:
-            assert [found.cursor for found in threads.map(stored, databases)] == [1] * 4
-        assert databases[0].read(lambda one: one.execute("SELECT mood FROM tasks").fetchall()) == []
-    with pytest.raises(RegistryTooNew, match="newer Helmsman"):
+        databases = [store.open() for _ in range(12)]
+        with ThreadPoolExecutor(12) as threads:
+            assert [found.cursor for found in threads.map(stored, databases)] == [1] * 12
+        moods = databases[0].read(lambda one: one.execute("SELECT mood FROM tasks").fetchall())
+        assert [row["mood"] for row in moods] == ["good"]
+    with pytest.raises(RegistryTooNew, match=r"newer Helmsman.*Upgrade this Helmsman") as refused:
         stored(store.open())
+    assert refused.value.as_dict()["retryable"] is False
+    assert registry.get(task.id) == task, "one that is open already continues"
+    done = registry.update(task.id, status="completed")
+    assert done is not None
+    assert done.status == "completed"
 
 
 def test_a_migration_that_fails_changes_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
