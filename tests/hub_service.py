@@ -12,9 +12,8 @@ from helmsman.hub.scheduler import Scheduler
 from helmsman.hub.service_client import ServiceClient
 from helmsman.service import HelmsmanService
 from helmsman.settings import Settings
-from helmsman.steering.recovery import Recovery
+from helmsman.steering.recovery import Recovery, WaitingTasks
 from helmsman.steering.shared import Shared
-from helmsman.steering.waiting_tasks import WaitingTasks
 from helmsman.store import open_store
 from helmsman.store.database import Fence
 from helmsman.tasks.registry import REGISTRY_NAME

@@ -21,9 +21,8 @@ from helmsman.service import HelmsmanService
 from helmsman.sessions.session import Session
 from helmsman.settings import Settings
 from helmsman.shapes.session_status import session_status
-from helmsman.steering.recovery import Recovery
+from helmsman.steering.recovery import Recovery, WaitingTasks
 from helmsman.steering.shared import Shared
-from helmsman.steering.waiting_tasks import WaitingTasks
 from helmsman.store.database import Fence
 from helmsman.tasks.model import Task
 from tests.played import PlayedAgent, PlayedEngine

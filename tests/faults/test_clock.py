@@ -19,7 +19,7 @@ from helmsman.base.processes import Process
 from helmsman.model.options import TurnLimits
 from helmsman.sessions import session
 from helmsman.steering import recovery
-from helmsman.steering.recovery import GRACE, reconcile
+from helmsman.steering.turn_recovery import GRACE, reconcile
 from helmsman.tasks import registry as registry_module
 from helmsman.tasks import writer as task_writer
 from helmsman.tasks.model import Task, TaskDraft, new_task_id

@@ -27,10 +27,10 @@ from helmsman.model.options import SessionOptions, TurnLimits
 from helmsman.service import HelmsmanService
 from helmsman.settings import Settings
 from helmsman.steering import recovery
-from helmsman.steering.recovery import WAITING, Recovery
+from helmsman.steering.recovery import Recovery, WaitingTasks
 from helmsman.steering.shared import Shared
 from helmsman.steering.turn_policy import TurnPolicy
-from helmsman.steering.waiting_tasks import WaitingTasks
+from helmsman.steering.turn_recovery import WAITING
 from helmsman.store.database import Fence, microseconds
 from helmsman.tasks.drafts import draft_task
 from helmsman.tasks.model import Task

@@ -18,9 +18,8 @@ from helmsman.notices.config import NotifySettings, Recipient
 from helmsman.notices.store import Delivery
 from helmsman.service import HelmsmanService
 from helmsman.sessions.session import Session
-from helmsman.steering.recovery import Recovery
+from helmsman.steering.recovery import Recovery, WaitingTasks
 from helmsman.steering.shared import Shared
-from helmsman.steering.waiting_tasks import WaitingTasks
 from helmsman.store.database import Fence
 from tests.notices.receivers import SECONDS, NtfyServer, Receiver
 from tests.played import PlayedAgent, PlayedEngine

@@ -19,9 +19,8 @@ from helmsman.hub.scheduler import Scheduler
 from helmsman.schedules.due import begin_run
 from helmsman.schedules.store import ScheduleRun
 from helmsman.service import HelmsmanService
-from helmsman.steering.recovery import Recovery
+from helmsman.steering.recovery import Recovery, WaitingTasks
 from helmsman.steering.shared import Shared
-from helmsman.steering.waiting_tasks import WaitingTasks
 from helmsman.store.database import Fence
 from helmsman.tasks.model import Task
 from tests.played import PlayedAgent, PlayedEngine

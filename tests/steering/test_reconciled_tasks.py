@@ -17,8 +17,8 @@ from helmsman.base.structs import replace
 from helmsman.model.events import Failure, Usage
 from helmsman.service import HelmsmanService
 from helmsman.settings import load_settings
-from helmsman.steering.recovery import GRACE, WAITING, WAITS, reconcile
 from helmsman.steering.shared import Shared
+from helmsman.steering.turn_recovery import GRACE, WAITING, WAITS, reconcile
 from helmsman.store.database import Fence
 from helmsman.tasks.model import Task, TaskChanges, TaskStatus, changed
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from helmsman.model.events import Event, MessageQueued, TurnEnded, TurnRequested, TurnStarted
 from helmsman.sessions.history import turns_of
 from helmsman.sessions.state import SessionState
-from helmsman.steering.recovery import with_unsent_queued
+from helmsman.steering.turn_recovery import with_unsent_queued
 from helmsman.store.log import StoredEvents
 
 S = "session"

@@ -30,7 +30,7 @@ def agent(monkeypatch: pytest.MonkeyPatch) -> PlayedAgent:
     """One whose engine still runs, whatever becomes of a session in it; how a turn ended may be written for long."""
     monkeypatch.setattr(PlayedEngine, "id", "kept")
     monkeypatch.setattr(PlayedAgent, "engine_is_alive", lambda *_: True)
-    monkeypatch.setattr("helmsman.steering.recovery._RECORD_SECONDS", 60.0)
+    monkeypatch.setattr("helmsman.steering.turn_recovery._RECORD_SECONDS", 60.0)
     return PlayedAgent()
 
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 # --- Local tasks: turns of sessions on this machine, of any process ---------------------------------------------------
 
 # This process knows the live state of its own tasks. For others the registry has the last known state, which is
-# checked before it is returned (`helmsman.steering.recovery`).
+# checked before it is returned (`helmsman.steering.turn_recovery`).
 
 FIRST_EVENT_SECONDS: Final = 60.0
 INACTIVITY_SECONDS: Final = 600.0

@@ -64,9 +64,8 @@ async def _run(state: str) -> None:
     from helmsman.hub.scheduler import Scheduler
     from helmsman.mcp.pipe import PROTOCOL as PIPE
     from helmsman.service import HelmsmanService
-    from helmsman.steering.recovery import Recovery
+    from helmsman.steering.recovery import Recovery, WaitingTasks
     from helmsman.steering.shared import Shared
-    from helmsman.steering.waiting_tasks import WaitingTasks
     from helmsman.store import open_store
     from helmsman.store.database import Fence
     from helmsman.tasks.calls import CallLog

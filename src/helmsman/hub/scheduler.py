@@ -1,6 +1,6 @@
 """Start scheduled runs when they are due: the hub's part of schedules.
 
-A due run becomes a waiting task (`helmsman.steering.waiting_tasks`). It runs in the environment of the hub,
+A due run becomes a waiting task (`helmsman.steering.turn_recovery`). It runs in the environment of the hub,
 because the client that made the schedule may be gone. Its questions wait until a person answers. If an approval timeout is
 configured, the run fails when that passes.
 """
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from helmsman.schedules.store import Schedule
     from helmsman.sessions.session import Session
+    from helmsman.steering.recovery import WaitingTasks
     from helmsman.steering.shared import Shared
-    from helmsman.steering.waiting_tasks import WaitingTasks
     from helmsman.tasks.model import Task
 
 log = logging.getLogger(__name__)

@@ -1,80 +1,52 @@
-"""Recover the work of an earlier hub, or of a process or engine that is gone, so that each turn has exactly one end.
+"""Resume the work that an earlier hub left, and begin tasks that were accepted and have not begun.
 
 The hub has opened the store and taken the next epoch: the earlier hub can no longer write (`helmsman.store.leases`).
 `Recovery` then does this, in order:
 
 1. Finish file operations that were interrupted.
 2. Read the unfinished tasks from the store.
-3. Follow each turn that an agent may have received (`TurnRecovery`). It is in one of three states:
-   - Its agent never received it. The hub had recorded its intent with the amount of input that the agent had received
-     (`Engine.input_position`), and that amount is unchanged. The task waits again (`requeue`).
-   - Its engine still runs it. The service attaches to the engine, which continues from the committed output (`attach`); its
-     questions keep their deadlines.
-   - It has ended, and no hub has received its end. A Codex that exits closes the connection when its last turn is over,
-     often before it has reported the end, and a usage limit may end a turn while there is no hub. The agent's record has
-     both.
-4. Begin accepted tasks that have not begun (`helmsman.steering.waiting_tasks`).
+3. Follow each turn that an agent may have received (`helmsman.steering.turn_recovery`).
+4. Begin accepted tasks that have not begun (`WaitingTasks`): those that an earlier hub left, and due runs of schedules.
 
 Afterwards the hub closes tasks whose processes have ended, and tasks that have waited for too long.
-
-`reconcile` draws the conclusion about a task that no process follows, from the remaining evidence: the detached engine, the
-agent's record, and the time since the last event. Nothing stays `working` for ever, and nothing is called `failed` that may
-still come to an end. What cannot be decided is `unknown`, and is not repeated.
 """
 
 from __future__ import annotations
 
 import logging
-from datetime import UTC, datetime, timedelta
+import os
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol, Self
+from typing import TYPE_CHECKING, Final, Protocol
 
 import anyio
 import anyio.to_thread
 
-from helmsman.agents.protocol import EngineHangs
 from helmsman.base.files import clear_abandoned
 from helmsman.base.mount_points import MountPoints
-from helmsman.base.structs import replace
-from helmsman.errors import EngineLost, HelmsmanError
+from helmsman.base.structs import Value, replace
+from helmsman.errors import ClientAway, HelmsmanError, SessionNotFound, TooManySessions
 from helmsman.git.patches import settle_writes
-from helmsman.model.events import (
-    USAGE_LIMIT,
-    AgentMessage,
-    Event,
-    Failure,
-    ItemEnded,
-    MessageQueued,
-    TurnAdopted,
-    TurnEnded,
-    TurnRequested,
-    TurnStarted,
-    Usage,
-    UsageReported,
-)
-from helmsman.sessions.history import SpentTurn, spent_in_turn, spent_so_far
-from helmsman.sessions.session import Verbs
-from helmsman.steering.opening import note_opened
-from helmsman.steering.turn_errors import ended_by_limit
+from helmsman.model.events import MessageQueued, MessageUnqueued
+from helmsman.model.request import TurnRequest
+from helmsman.sessions.session import QueuedTurn
+from helmsman.settings import load_settings
+from helmsman.steering.core import Steering
+from helmsman.steering.shared import is_of_hub
+from helmsman.steering.turn_errors import known_error
 from helmsman.steering.turn_policy import TurnPolicy
-from helmsman.tasks.agent_records import CLOCK_SKEW
+from helmsman.steering.turn_recovery import WAITING, reconcile
 from helmsman.tasks.images import forget_images, images_kept
-from helmsman.tasks.model import TaskChanges
-from helmsman.tasks.registry import Registry
+from helmsman.tasks.model import Task
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
-    from types import TracebackType
+    from collections.abc import AsyncIterator, Mapping, Sequence
 
-    from helmsman.agents.protocol import Engine, RecordedTurn
-    from helmsman.agents.registry import Agents, EngineHolder
-    from helmsman.model.events import EngineGone
     from helmsman.sessions.session import Session
-    from helmsman.sessions.state import StateView
     from helmsman.settings import Settings
     from helmsman.steering.shared import Shared
-    from helmsman.store.log import StoredEvents
-    from helmsman.tasks.model import Task
+    from helmsman.steering.turn_recovery import TurnRecovery
 
 log = logging.getLogger(__name__)
 
@@ -87,64 +59,235 @@ _RETRY_SECONDS: Final = 5.0
 _YOUNG_SECONDS: Final = 60.0
 _END_SECONDS: Final = 30.0
 _END_POLL: Final = 0.5
-_ASKED_AGAIN_SECONDS: Final = 5.0
-"""Seconds for an engine to repeat its open question to us, before the session is shown without one."""
-_RECORD_SECONDS: Final = 5.0
-"""Seconds for an engine that closed the connection, but still runs, to record the end of its last turn."""
-_RECORD_POLL: Final = 0.05
-WAITS: Final = timedelta(days=7)
-"""Longest time that a task waits for a client that can run it."""
-GRACE: Final = timedelta(seconds=10)
-"""Grace period: a Codex whose parent has died records the end of its turn a moment later; some versions finish the turn
-first.
-"""
-
-RECEIVED: Final[TaskChanges] = {"input_position": None}
-"""Agent has received the input that was recorded as an intent."""
-SENT: Final[TaskChanges] = {"spec": None, **RECEIVED}
-"""Agent has received the request of a task, or may have: the task must not run again."""
-WAITING: Final = (
-    "It was acknowledged by a hub that ended before it began. It begins by itself when a client connects that has the "
-    "same environment and settings as the one that asked for it; cancel it if it is no longer wanted."
-)
-_NO_END: Final = "The outcome of the last turn is unknown. Send the session a message to continue."
-UNKNOWN_END: Final = Failure(
-    code="engine_lost",
-    message="The process that ran this turn has ended, and the turn with it. Send the session a message to continue.",
-    retryable=True,
+_NO_CLIENT: Final = "nobody"
+"""Fingerprint for tasks without a policy."""
+_NOT_UNDERSTOOD: Final = HelmsmanError(
+    "It cannot be run: this version cannot read the record of an earlier one. Start it again."
 )
 
 
-# --- the work of an earlier hub --------------------------------------------------------------------------------------
+class OpenView(Protocol):
+    """Creates the `Helmsman` of one client."""
+
+    def __call__(
+        self, settings: Settings, *, env: Mapping[str, str], shared: Shared, in_place_of: str | None = None
+    ) -> Steering: ...
 
 
-class RecoveredService(Protocol):
-    """Service for a client that is not connected. It is open within its block."""
+class _Waiting(Value, frozen=True):
+    """Waiting task, and the request to run."""
 
-    recovery: TurnRecovery
+    task: Task
+    spec: TurnRequest
+    policy: TurnPolicy
 
-    async def __aenter__(self) -> Self: ...
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None: ...
-    async def session(self, session_id: str) -> Session: ...
-    def make_room(self) -> None: ...
+    @classmethod
+    def of(cls, task: Task) -> _Waiting | None:
+        spec, policy = TurnRequest.unpacked(task.spec), TurnPolicy.stored_with(task)
+        return None if spec is None or policy is None else cls(task, spec, policy)
 
 
-class AcceptedTasks(Protocol):
-    """Accepted tasks that have not begun: `helmsman.steering.waiting_tasks.WaitingTasks`."""
+class WaitingTasks:
+    """Begins tasks that an earlier hub, or a schedule, has accepted and that have not begun.
 
-    def load_settings(self) -> None: ...
-    def service_for(self, policy: TurnPolicy | None) -> RecoveredService: ...
-    async def add(self, task: Task) -> None: ...
-    def run_due(self) -> None: ...
-    def end_overdue(self) -> None: ...
+    They are in the store with all that is needed to run them, except the environment they were requested from, which is
+    never stored. A task begins with the first client that has the same environment, or in an engine of that environment
+    which still lives. Until then it waits, and its note says so. Messages keep their order in their session.
+    """
+
+    def __init__(self, shared: Shared, open_view: OpenView) -> None:
+        self._shared = shared
+        self._open_view = open_view
+        self._writer = shared.task_writer
+        self._settings: Settings
+        self._starts: dict[str, _Waiting] = {}
+        """Tasks that wait for a new session, oldest first."""
+        self._jobs: dict[str, Task] = {}
+        """Jobs that resume when a client with their environment connects."""
+        self._messages: dict[str, tuple[Session, _Waiting]] = {}
+        """Tasks that wait in the queue of a session."""
+
+    def load_settings(self) -> None:
+        """Read the user's settings, for work of clients that are not connected.
+
+        Raises:
+            HelmsmanError: They cannot be read.
+        """
+        state_dir = self._shared.state_dir
+        self._settings = replace(load_settings({}, os.environ, state_dir), state_dir=state_dir)
+
+    async def begin(self, task: Task) -> None:
+        """Begin a task that has just been entered, or let it wait."""
+        await self._shared.is_recovered.wait()
+        await self.add(task)
+        self.run_due()
+
+    def service_for(self, policy: TurnPolicy | None) -> Steering:
+        """Return a service for the client that requested a task with this policy, which is not connected."""
+        settings = self._settings if policy is None else policy.settings(self._settings)
+        fingerprint = _NO_CLIENT if policy is None else policy.environment_fingerprint or _NO_CLIENT
+        return self._open_view(settings, env=dict(os.environ), shared=self._shared, in_place_of=fingerprint)
+
+    async def add(self, task: Task) -> None:
+        """Add a task that waits. `run_due` begins it."""
+        if task.job is not None:
+            self._jobs[task.id] = task
+            return
+        waiting = _Waiting.of(task)
+        if task.input_required:  # by the hub before this one
+            self._writer.update(task.id, {"input_required": False})
+        if task.of_job is not None and not await self._runs(task.of_job):
+            self._writer.cancel(task.id, "Its job has ended.")
+        elif waiting is None:
+            self._writer.fail(task.id, _NOT_UNDERSTOOD)
+        elif task.session_id is None:
+            self._begin(waiting)
+        elif task.status == "pending" and task.opened_session == task.session_id:
+            # A person was asked whether it may begin. Its session is in no file before that: another one is opened.
+            self._writer.update(task.id, {"session_id": None})
+            self._writer.spent_before(task.id, None)
+            self._begin(waiting)
+        else:
+            await self._queue(waiting, task.session_id)
+
+    def _begin(self, waiting: _Waiting) -> None:
+        """Queue the start of a task. The start of a job's turn is left to the job, which knows the steps before it."""
+        if waiting.task.of_job is None:
+            self._starts[waiting.task.id] = waiting
+
+    async def _runs(self, task_id: str) -> bool:
+        task = await self._writer.registry(lambda registry: registry.get(task_id))
+        return task is not None and task.is_running
+
+    async def _queue(self, waiting: _Waiting, session_id: str) -> None:
+        """Put a message back where it waited: behind the turn of its session, which may still be running."""
+        task, spec = waiting.task, waiting.spec
+        helm = self.service_for(waiting.policy)
+        try:
+            session = await helm.session(session_id)
+            if not await self._writer.take(task):
+                return
+        except SessionNotFound as error:
+            self._writer.fail(task.id, error)
+            return
+        except HelmsmanError as error:
+            log.warning("a message of session %s waits: %s", session_id, error)
+            return
+        self._messages[task.id] = session, waiting
+        run, is_away = partial(self._run_message, waiting), partial(self._is_away, waiting)
+        session.attach_queued(task.id, QueuedTurn(replace(spec, limits=waiting.policy.limits), run, is_away))
+        queued = MessageQueued(session_id=session.id, task_id=task.id, text=spec.turn.text, not_before=task.resumes_at)
+        # The log may have put it into the queue already.
+        if all(one.task_id != task.id for one in session.queue):
+            session.apply(queued)
+        if task.waiting_for is not None:
+            self._writer.spent_before(task.id, task.usage)
+            helm.run_later(session, task.id)
+        self._writer.hold_to_cost(task.id, task.max_cost_usd)
+        # No event may have told the registry of its work yet.
+        self._shared.session_registry.at_work[session.id] = session
+        if self._is_away(waiting) and task.waiting_for is None:
+            self._writer.update(task.id, {"note": WAITING})
+
+    def _connected(self, policy: TurnPolicy) -> Steering | None:
+        clients = (client for client in self._shared.clients if isinstance(client, Steering))
+        return next(
+            (client for client in clients if client.environment_fingerprint == policy.environment_fingerprint), None
+        )
+
+    def _is_away(self, waiting: _Waiting) -> bool:
+        """Return whether it cannot run now: no client has its environment, and no engine of that environment lives."""
+        agent, engine = self._shared.agents.get(waiting.spec.options.agent), waiting.spec.engine
+        if self._connected(waiting.policy) is not None or is_of_hub(waiting.policy.environment_fingerprint):
+            return False
+        return agent is None or engine is None or not agent.engine_is_alive(self._settings, engine)
+
+    @asynccontextmanager
+    async def _runner(self, waiting: _Waiting) -> AsyncIterator[Steering]:
+        """Yield a service that can run a task now.
+
+        Raises:
+            ClientAway: It does not exist.
+        """
+        client, spec = self._connected(waiting.policy), waiting.spec
+        helm = self.service_for(waiting.policy) if client is None else client.under(waiting.policy)
+        if helm is client:
+            yield helm
+            return
+        async with helm:
+            needs_engine = client is None and not is_of_hub(waiting.policy.environment_fingerprint)
+            if needs_engine and (spec.engine is None or not await helm.reaches(spec.options.agent, spec.engine)):
+                raise ClientAway(WAITING)
+            yield helm
+
+    async def _run_message(self, waiting: _Waiting, session: Session, task_id: str, queued: QueuedTurn) -> Session:
+        async with self._runner(waiting) as helm:
+            sent = await helm.run_queued(session, task_id, queued)
+        self._messages.pop(task_id, None)
+        return sent
+
+    def run_due(self) -> None:
+        """Begin what can run now: a client has connected, or a turn has ended."""
+        for task_id, task in list(self._jobs.items()):
+            policy = TurnPolicy.stored_with(task)
+            client = None if policy is None else self._connected(policy)
+            if client is not None:
+                del self._jobs[task_id]
+                client.resume_job(task)
+            elif task.note is None:
+                self._jobs[task_id] = replace(task, note=WAITING)
+                self._writer.update(task_id, {"note": WAITING})
+        for task_id, waiting in list(self._starts.items()):
+            if not self._is_away(waiting):
+                # Removed first, so that the next call does not start it again.
+                self._shared.tasks.start_soon(self._start, self._starts.pop(task_id))
+            elif waiting.task.note is None:
+                self._wait_again(waiting, WAITING)
+
+    async def _start(self, waiting: _Waiting) -> None:
+        task_id = waiting.task.id
+        try:
+            task = await self._writer.registry(lambda registry: registry.get(task_id))
+            if task is None or not task.is_waiting:
+                return  # cancelled in between, or begun by a client that repeated the call
+            async with self._runner(waiting) as helm:
+                await helm.run_waiting(task)
+        except TooManySessions as error:
+            self._wait_again(waiting, error.message)
+        except ClientAway:
+            self._wait_again(waiting, WAITING)
+        except HelmsmanError as error:
+            log.warning("task %s waits: %s", task_id, error)
+            self._wait_again(waiting, error.message)
+        except Exception as error:
+            log.exception("task %s could not be begun", task_id)
+            self._writer.fail(task_id, known_error(error))
+
+    def _wait_again(self, waiting: _Waiting, note: str) -> None:
+        task = waiting.task
+        self._starts[task.id] = replace(waiting, task=replace(task, note=note))
+        if task.note != note:
+            self._writer.update(task.id, {"note": note})
+
+    def end_overdue(self) -> None:
+        """End what has waited for too long."""
+        now = datetime.now(UTC)
+        queued = {task_id: waiting for task_id, (_, waiting) in self._messages.items() if self._is_away(waiting)}
+        for task_id, waiting in {**self._starts, **queued}.items():
+            changes = reconcile(waiting.task, None, now, waiting.task.agent)
+            if changes is None or "status" not in changes:
+                continue
+            self._starts.pop(task_id, None)
+            if task_id in self._messages:
+                session, _ = self._messages.pop(task_id)
+                session.apply(MessageUnqueued(session_id=session.id, task_id=task_id))
+            self._writer.cancel(task_id, changes["note"] or "")
 
 
 class Recovery:
     """Resume the work that an earlier hub left."""
 
-    def __init__(self, shared: Shared, waiting_tasks: AcceptedTasks) -> None:
+    def __init__(self, shared: Shared, waiting_tasks: WaitingTasks) -> None:
         self._shared = shared
         self._writer = shared.task_writer
         self._following = anyio.CapacityLimiter(_AT_ONCE)
@@ -239,415 +382,3 @@ class Recovery:
         """Remove copies that no task needs. Recent copies stay: they belong to calls of this hub."""
         old = images_kept(self._shared.state_dir, older_than=_YOUNG_SECONDS)
         forget_images(self._shared.state_dir, {*old} - running)
-
-
-# --- a turn ----------------------------------------------------------------------------------------------------------
-
-
-class TurnService(Verbs, Protocol):
-    """Service that follows recovered turns."""
-
-    settings: Settings
-    agents: Agents
-
-    @property
-    def engines(self) -> EngineHolder: ...
-
-    def attach(self, session: Session, engine: Engine) -> None:
-        """Receive the events of a session from an engine."""
-        ...
-
-    def apply_policy(self, session: Session, task: Task) -> None:
-        """Apply the stored policy of a turn that this service now follows."""
-        ...
-
-    def handle_event(self, session: Session, event: Event) -> None:
-        """Apply an event of an engine to its session, and do what follows from it."""
-        ...
-
-    def check_spending(self, session: Session) -> None:
-        """Stop the turn of a session if it has spent too much."""
-        ...
-
-    def watch(self, session: Session) -> None:
-        """Watch the running turn for silence."""
-        ...
-
-
-class TurnRecovery:
-    """Recovery of turns for one service."""
-
-    def __init__(self, shared: Shared, service: TurnService) -> None:
-        self._shared = shared
-        self._service = service
-        self._writer = shared.task_writer
-
-    # --- the state of a task -----------------------------------------------------------------------------------------
-
-    async def now(self, task: Task) -> Task:
-        """Return the actual state of the task. If an earlier hub or a dead process left it, find its outcome and record it.
-
-        Raises:
-            RegistryUnavailable: It cannot be read.
-        """
-        writer = self._writer
-        await writer.write()
-        known = await writer.registry(lambda registry: registry.get(task.id)) or task
-        if known.has_ended or known.origin == "cloud" or writer.has(known.id):
-            return known
-        if not known.has_living_owner:
-            known = await writer.claim(known)
-            siblings = await writer.registry(lambda registry: registry.tasks_of_session(known.session_id or ""))
-            evidence = await self._shared.agent_records.evidence(known, siblings)
-            title = self._shared.agents.title(known.agent)
-            changes = reconcile(known, evidence.turn, datetime.now(UTC), title, engine_alive=evidence.engine_alive)
-            if changes is not None:
-                return await writer.conclude(known, changes)
-        return replace(known, note=known.note or writer.who_runs(known)) if writer.is_elsewhere(known) else known
-
-    # --- turns that the agent never received -------------------------------------------------------------------------
-
-    async def requeue(self, task: Task) -> Task | None:
-        """Requeue a task that its agent never received. Return None if it may have received it.
-
-        A task without a stored request fails, and says that it can be sent again.
-
-        Raises:
-            RegistryUnavailable: It cannot be written.
-        """
-        if task.input_position is None or task.engine is None:
-            return None
-        engine = await self._service.engines.reach(task.agent, task.engine)
-        session_id = task.session_id or task.opened_session
-        # Only an unchanged position proves that the agent did not get it. In doubt it is not sent again.
-        if engine is None or engine.input_position(str(session_id)) != task.input_position:
-            self._writer.update(task.id, SENT)
-            return None
-        if task.spec is None:
-            title = self._service.agents.title(task.agent)
-            self._writer.fail(
-                task.id,
-                EngineLost(f"The hub ended before {title} received this, so nothing was done. Send it again."),
-            )
-            await self._writer.write()
-            return await self._writer.registry(partial(Registry.get, task_id=task.id))
-        if task.used_before != Usage():
-            self._writer.spent_before(task.id, task.used_before)
-        again = partial(
-            Registry.update,
-            task_id=task.id,
-            status="pending",
-            spec=task.spec,
-            engine=None,
-            # A session that was opened for this turn alone has none yet, so another one is opened.
-            session_id=None if task.opened_session else task.session_id,
-            input_position=None,
-            asked_at=None,
-            opened_session=None,
-        )
-        return await self._writer.registry(again)
-
-    # --- turns that continue -----------------------------------------------------------------------------------------
-
-    async def attach(self, session: Session, task: Task, spent: Sequence[SpentTurn]) -> bool:
-        """Attach to the engine in which an earlier hub left the session's newest turn; False if it does not run there."""
-        service, records = self._service, self._shared.agent_records
-        if not self._shared.is_open or task.engine is None or self._writer.is_elsewhere(task):
-            return False
-        engine = await service.engines.reach(task.agent, task.engine)
-        ended = await records.turn(session.id, task.turn_id)
-        if ended is not None and may_go_on(task, ended):
-            session.fold(spent_so_far(session.id, spent))
-            self._apply_recorded_limit(session, task, ended)
-            return True
-        try:
-            if engine is None or session.id not in await engine.running_sessions():
-                return False
-            opened = await engine.adopt(session.id, session.options)
-        except HelmsmanError as error:
-            log.info("session %s could not be attached to: %s", session.id, error)
-            return False
-        turn_id = opened.turn_id or task.turn_id
-        recorded = None if turn_id is None else await records.turn(session.id, turn_id)
-        self._writer.begin(task.id, session, engine=engine.id, taken_over=task, recorded=recorded)
-        service.apply_policy(session, task)
-        session.apply(TurnAdopted(session_id=session.id, turn_id=turn_id))
-        note_opened(session, opened)
-        if not session.state.has_turn:  # or the agent's own news of it would begin to count anew
-            session.apply(TurnStarted(session_id=session.id, turn_id=turn_id))
-        is_counted = recorded is not None and recorded.usage is not None
-        session.fold(
-            spent_in_turn(session.id, spent, recorded)
-            if is_counted and recorded is not None
-            else spent_so_far(session.id, spent)
-        )
-        # After the state is complete: attaching delivers the open questions.
-        service.attach(session, engine)
-        self._writer.hold_to_cost(task.id, task.max_cost_usd)
-        service.check_spending(session)
-        service.watch(session)
-        # The earlier hub logged the request. Whether the agent got it is not known.
-        if session.state.is_interrupting:
-            self._shared.tasks.start_soon(self._finish_interrupt, session)
-        with anyio.move_on_after(_ASKED_AGAIN_SECONDS if task.input_required or opened.is_asking else 0):
-            while session.state.is_running and not session.questions:
-                await session.feed.changed()
-        return True
-
-    async def _finish_interrupt(self, session: Session) -> None:
-        """Stop a turn that an earlier hub was about to stop. An agent that is stopping already ignores it."""
-        try:
-            await session.interrupt()
-        except HelmsmanError as error:
-            log.warning("the turn of session %s could not be stopped: %s", session.id, error)
-
-    def _apply_recorded_limit(self, session: Session, task: Task, turn: RecordedTurn) -> None:
-        """End the session's newest turn by the usage limit that ended it while no hub ran."""
-        self._writer.begin(task.id, session, engine=task.engine, taken_over=task, recorded=turn)
-        self._service.apply_policy(session, task)
-        if not session.state.is_running:
-            session.apply(TurnRequested(session_id=session.id, text=task.instruction))
-        session.verbs.on_event(session, ended_by_limit(session.id, turn))
-
-    # --- turns whose engine is gone ----------------------------------------------------------------------------------
-
-    def looks_up_end(self, session: Session, gone: EngineGone) -> bool:
-        """Return whether the end of the running turn is read from the agent's record, before the session hears that its
-        engine is gone.
-        """
-        if not session.state.is_running or session.state.turn_id is None or not self._shared.is_at_work:
-            return False
-        if session.own_question is not None:
-            return False  # its end is known, and a person is asked how to continue
-        if session.questions:
-            return False  # a turn with a question has not ended, and the engine that would take the answer is gone
-        if session.engine is not None and isinstance(session.engine.lost, EngineHangs):
-            return False  # the code that gave it up has already waited
-        self._shared.tasks.start_soon(self._apply_recorded_end, session, gone)
-        return True
-
-    async def _apply_recorded_end(self, session: Session, gone: EngineGone) -> None:
-        turn_id = session.state.turn_id
-        try:
-            turn = await self._recorded(session, turn_id)
-        except Exception:  # otherwise the turn would never end
-            log.exception("how the last turn of session %s has ended is not known", session.id)
-            turn = None
-        except anyio.get_cancelled_exc_class():
-            if self._shared.fence is None:  # else the next hub looks
-                self._apply_end(session, gone, turn_id, None)
-            raise
-        self._apply_end(session, gone, turn_id, turn)
-
-    def _apply_end(self, session: Session, gone: EngineGone, turn_id: str | None, turn: RecordedTurn | None) -> None:
-        # The task is no evidence: it may be registered only now, and a task that resumes has several turns.
-        if session.state.turn_id != turn_id or not session.state.is_running:
-            return  # it was ended in the meantime, and another one may run in another engine
-        for event in () if turn is None else unreported(session.state, recorded_events(session.id, turn)):
-            self._service.handle_event(session, event)
-        self._service.handle_event(session, gone)
-
-    async def _recorded(self, session: Session, turn_id: str | None) -> RecordedTurn | None:
-        """Return the running turn of a session, if its end is recorded, or is while its engine is still there."""
-        deadline = anyio.current_time() + _RECORD_SECONDS
-        while True:
-            may_write = await self._is_there(session.engine, session.options.agent)  # before the read of its last write
-            turn = await self._shared.agent_records.turn(session.id, turn_id)
-            if turn is not None and turn.turn_id == turn_id and turn.outcome != "open":
-                return turn
-            if not may_write or anyio.current_time() > deadline:
-                return None
-            await anyio.sleep(_RECORD_POLL)
-
-    async def _is_there(self, engine: Engine | None, agent: str) -> bool:
-        """Return whether an engine that we lost still runs. An engine that ends with this process has ended.
-
-        If the engine is not lost, the session's own process has ended.
-        """
-        if engine is None or engine.id is None or engine.lost is None:
-            return False
-        is_alive = self._service.agents[agent].engine_is_alive
-        return await anyio.to_thread.run_sync(is_alive, self._service.settings, engine.id)
-
-
-# --- what a turn's log, task and record say together -----------------------------------------------------------------
-
-
-def with_unsent_queued(logged: StoredEvents, waiting: Collection[str]) -> StoredEvents:
-    """Return a log in which a turn that was requested, and whose task still waits, is a queued message.
-
-    A hub was killed between the request and its intent to send it. The next one sends it.
-    """
-    events = logged.events
-    place = next((at for at in reversed(range(len(events))) if isinstance(events[at], TurnRequested)), None)
-    if place is None or any(isinstance(event, TurnStarted | TurnAdopted | TurnEnded) for event in events[place:]):
-        return logged
-    asked = events[place]
-    if not isinstance(asked, TurnRequested) or asked.task_id not in waiting or asked.task_id is None:
-        return logged
-    queued = MessageQueued(session_id=asked.session_id, task_id=asked.task_id, text=asked.text).with_time(asked.at)
-    return logged._replace(events=(*events[:place], queued, *events[place + 1 :]))
-
-
-def is_unlogged(logged: StoredEvents, turn: RecordedTurn | None) -> bool:
-    """Return whether an agent's own program ran this turn, its last one, after those in the log, or without a log."""
-    if not any(isinstance(event, TurnRequested | TurnStarted) for event in logged.events):
-        return True
-    if turn is None or turn.began_at is None or logged.changed_at is None:
-        return False
-    return turn.began_at > logged.changed_at and all(event.turn_id != turn.turn_id for event in logged.events)
-
-
-def unreported(state: StateView, events: Iterable[Event]) -> Iterator[Event]:
-    """Yield the events of a running turn that the agent has recorded and not reported."""
-    # Compared by text, since the record and the engine name a message differently.
-    said = [item.text for item in state.items if isinstance(item, AgentMessage)]
-    for event in events:
-        is_said = isinstance(event, ItemEnded) and isinstance(event.item, AgentMessage) and event.item.text in said
-        if not is_said and not isinstance(event, TurnRequested | TurnStarted):
-            yield event
-
-
-def events_of_last_turn(session_id: str, task: Task | None, turn: RecordedTurn | None) -> tuple[Event, ...]:
-    """Return the events of a session's last turn, as far as they matter; none if its end is not known.
-
-    Its task tells of the end if it did not complete and the agent's record has no end or no reason: an agent that was killed
-    records nothing, a turn that never began is in no record, and a turn that was silent for too long is recorded as
-    interrupted. Some agents do not record interrupts.
-    """
-    recorded = () if turn is None else recorded_events(session_id, turn)
-    if task is None or task.status not in ("failed", "unknown", "canceled"):
-        return recorded
-    is_canceled, is_later = task.status == "canceled", False
-    # A recorded turn from before the task is an earlier one.
-    if turn is not None and (turn.began_at is None or turn.began_at >= task.created_at):
-        is_its_own = task.turn_id is None or turn.turn_id is None or task.turn_id == turn.turn_id
-        is_later = True
-        if not is_its_own or turn.outcome in ("failed", "interrupted" if is_canceled else "completed"):
-            return recorded
-    begun: tuple[Event, ...] = (TurnRequested(session_id=session_id, text=task.instruction),)
-    if is_canceled:
-        ending = TurnEnded(session_id=session_id, turn_id=task.turn_id, outcome="interrupted")
-        return (*((is_later and recorded[:-1]) or begun), ending)
-    error = {"message": task.note or _NO_END, "retryable": True, **(task.error or {})}
-    failure = Failure(
-        code=str(error.get("code", "engine_lost")), message=str(error["message"]), retryable=bool(error["retryable"])
-    )
-    return (*begun, TurnEnded(session_id=session_id, turn_id=task.turn_id, outcome="failed", failure=failure))
-
-
-def recorded_events(session_id: str, turn: RecordedTurn) -> tuple[Event, ...]:
-    """Return the events of a turn that its agent has recorded; none if it has not ended."""
-    if turn.outcome == "open":
-        return ()
-    events: list[Event] = [TurnStarted(session_id=session_id, turn_id=turn.turn_id)]
-    if turn.message is not None:
-        message = AgentMessage(id="final", text=turn.message, phase="final_answer")
-        events.append(ItemEnded(session_id=session_id, turn_id=turn.turn_id, item=message))
-    if turn.usage is not None:
-        events.append(UsageReported(session_id=session_id, turn_id=turn.turn_id, turn=turn.usage))
-    ending = TurnEnded(session_id=session_id, turn_id=turn.turn_id, outcome=turn.outcome, failure=turn.error)
-    return (*events, ending.with_time(turn.ended_at))
-
-
-# --- a task that no process follows ----------------------------------------------------------------------------------
-
-
-def reconcile(
-    task: Task, turn: RecordedTurn | None, now: datetime, agent: str, *, engine_alive: bool | None = None
-) -> TaskChanges | None:
-    """Return the changes for `Registry.update` of a task without a living owner, or None if it is correct.
-
-    Cloud tasks are left alone: only the cloud knows about them.
-
-    Args: task: The task. turn: The record of the turn that it names or, if one of both has no id, of the likeliest. now: The
-    time. agent: The agent's name in sentences. engine_alive: Whether its detached engine runs; None if it has none.
-    """
-    if task.origin == "cloud" or task.has_ended:
-        return None
-    if task.is_waiting:
-        return _of_waiting(task, now)
-    turn = _own_turn(task, turn)
-    if turn is not None and turn.outcome != "open":
-        return None if may_go_on(task, turn) else _ended(task, turn, now, agent)
-    if engine_alive and (turn is not None or task.turn_id is not None):
-        return None if task.status == "working" else TaskChanges(status="working")
-    # Ignore signs from the future: the clock was set back. Allow for an engine that has not recorded its input yet.
-    may_be_known = engine_alive is None or (engine_alive and task.status == "working")
-    if task.is_running and may_be_known and abs(now - _last_sign_of(task, turn)) < GRACE:
-        return None
-    if turn is not None:
-        return _lost(task, agent)
-    if task.status == "unknown" or (engine_alive and task.input_position is not None):
-        return None  # the next hub asks the agent's supervisor how much input it received
-    return TaskChanges(status="unknown", note=_what_is_known(task, agent))
-
-
-def may_go_on(task: Task, turn: RecordedTurn) -> bool:
-    """Return whether a usage limit ended the turn while no hub ran, and its caller wants it to resume, or to be asked.
-
-    The next hub does that (`helmsman.capabilities.limits`).
-    """
-    reached = turn.outcome == "failed" and turn.error is not None and turn.error.code == USAGE_LIMIT
-    return task.is_hubs and task.engine is not None and reached and task.on_limit in ("ask", "wait")
-
-
-def _of_waiting(task: Task, now: datetime) -> TaskChanges | None:
-    if now - (task.resumes_at or task.created_at) > WAITS:
-        note = f"It never began: no client came in {WAITS.days} days with the environment it was asked from. Start it again."
-        return TaskChanges(status="canceled", note=note, idempotency_key=None)
-    return None if task.note is not None else TaskChanges(note=WAITING)
-
-
-def _own_turn(task: Task, turn: RecordedTurn | None) -> RecordedTurn | None:
-    """Return the turn if it belongs to this task. A turn without a known id must not have begun before the task."""
-    if turn is None or (task.turn_id is not None and turn.turn_id is not None):
-        return turn
-    began = turn.began_at is not None and turn.began_at >= task.created_at - CLOCK_SKEW
-    return turn if began else None
-
-
-def _ended(task: Task, turn: RecordedTurn, now: datetime, agent: str) -> TaskChanges:
-    changes = TaskChanges(completed_at=turn.ended_at or now)
-    if turn.message is not None:
-        changes["result"] = turn.message
-    if turn.usage is not None:
-        changes["usage"] = task.used_before + turn.usage
-    if turn.model is not None:
-        changes["model"] = turn.model
-    if turn.turn_id is not None:
-        changes["turn_id"] = turn.turn_id
-    if turn.outcome == "completed":
-        changes["status"] = "completed"
-    elif turn.outcome == "interrupted":
-        changes["status"] = "canceled"
-        changes["note"] = "The turn was interrupted. Send the session a message to continue."
-    else:
-        error = turn.error
-        changes["status"] = "failed"
-        changes["error"] = {
-            "code": "turn_failed" if error is None else error.code,
-            "message": f"{agent} ended the turn as failed and did not say why." if error is None else error.message,
-            "retryable": error is not None and error.retryable,
-        }
-    return changes
-
-
-def _lost(task: Task, agent: str) -> TaskChanges:
-    message = f"{agent} was stopped in the middle of this turn, and nothing is left that could finish it. "
-    message += f"Send the session {task.session_id or ''} a message such as “continue” to continue.".replace("  ", " ")
-    return TaskChanges(status="failed", error={"code": "engine_lost", "message": message, "retryable": True})
-
-
-def _what_is_known(task: Task, agent: str) -> str:
-    owner = "The process that followed this task has ended"
-    if task.session_id is None:
-        return f"{owner} before a session had begun, so it probably never ran. Start it again if it is still wanted."
-    if task.turn_id is None:
-        return f"{owner} before {agent} had begun the turn. Look at session {task.session_id} before starting it again."
-    return f"{owner}, and {agent}'s storage has no record of its turn. Look at session {task.session_id} for what was done."
-
-
-def _last_sign_of(task: Task, turn: RecordedTurn | None) -> datetime:
-    written = None if turn is None else turn.last_written_at
-    return max(time for time in (task.updated_at, task.last_event_at, written) if time is not None)

@@ -38,7 +38,13 @@ from helmsman.sessions.feed import Feed
 from helmsman.sessions.history import SpentTurn, spent_so_far
 from helmsman.sessions.session import Session
 from helmsman.sessions.state import STATUS_AFTER, SessionState, SessionStatus
-from helmsman.steering.recovery import UNKNOWN_END, events_of_last_turn, is_unlogged, unreported, with_unsent_queued
+from helmsman.steering.turn_recovery import (
+    UNKNOWN_END,
+    events_of_last_turn,
+    is_unlogged,
+    unreported,
+    with_unsent_queued,
+)
 from helmsman.store.log import StoredEvents
 from helmsman.tasks.model import Task
 
@@ -50,8 +56,8 @@ if TYPE_CHECKING:
     from helmsman.base.clients import McpClient
     from helmsman.sessions.session import Listeners, Verbs
     from helmsman.settings import Settings
-    from helmsman.steering.recovery import TurnRecovery
     from helmsman.steering.shared import SessionRegistry
+    from helmsman.steering.turn_recovery import TurnRecovery
     from helmsman.tasks.agent_records import AgentRecords
     from helmsman.tasks.writer import TaskWriter
 

@@ -54,11 +54,11 @@ from helmsman.sessions.tool_calls import answer_call
 from helmsman.sessions.watchdog import watch_turn
 from helmsman.settings import Settings, ensure_state_dir, load_settings
 from helmsman.steering.opening import needed_for, note_opened, writable_places
-from helmsman.steering.recovery import RECEIVED, SENT, TurnRecovery
 from helmsman.steering.session_loader import SessionLoader
 from helmsman.steering.shared import Shared, fingerprint_of, is_of_hub, run_next
 from helmsman.steering.turn_errors import busy, failed_turn, known_error, refuse_if_running
 from helmsman.steering.turn_policy import TurnPolicy
+from helmsman.steering.turn_recovery import RECEIVED, SENT, TurnRecovery
 from helmsman.tasks.call_key import call_name, is_repeated
 from helmsman.tasks.drafts import draft_task
 from helmsman.tasks.images import forget_copies, packed_with_copies
