@@ -1,5 +1,7 @@
 """Spending of sessions on disk, for all agents, with a cache.
 
+Of sessions that Helmsman ran, the store usually tells (`helmsman.capabilities.usage_report`), and their files stay closed.
+
 Reading the files of years takes seconds, but size and modification time show whether a file has changed. So results are
 cached in a small file in the state directory, and only new or grown files are read again. The cache may be lost,
 damaged or written by two processes concurrently: invalid entries are computed again.

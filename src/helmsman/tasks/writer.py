@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
 import anyio.to_thread
-from msgspec import structs
 
-from helmsman.base.json_values import present
 from helmsman.base.processes import Process
 from helmsman.base.structs import replace
 from helmsman.errors import EngineStartFailed, RegistryUnavailable
@@ -119,17 +117,8 @@ class RunningTask:
         if not session.state.is_running:
             return None
         progress = infer_progress(session.items, turn_seconds=session.turn_seconds)
-        shown = {
-            "text": progress.text,
-            "done": progress.done,
-            "total": progress.total,
-            "unit": progress.unit,
-            "percent": progress.percent,
-            "etaSeconds": progress.eta_seconds,
-            "now": {name: value for name, value in structs.asdict(progress.now).items() if value} or None,
-            "steps": [structs.asdict(step) for step in progress.steps] or None,
-        }
-        return present(shown)
+        shown = {**progress.to_json(), "percent": progress.percent}
+        return {name: value for name, value in shown.items() if value not in (None, {}, [])}
 
     def ending(self) -> TaskChanges:
         """Return the changes at the end of its turn."""
