@@ -26,7 +26,7 @@ import anyio.to_thread
 from helmsman.agents.registry import usable
 from helmsman.base.budget import Budget
 from helmsman.base.caller_context import current
-from helmsman.base.structs import replace
+from helmsman.base.structs import Value, pack, replace, unpack_if_valid
 from helmsman.base.user_directories import project_places
 from helmsman.capabilities.limits import ANSWERED_WITHIN
 from helmsman.capabilities.usage_report import Spending, UsageReports, tokens
@@ -302,7 +302,7 @@ class Budgets:
         choices: tuple[Choice, ...] | None,
     ) -> None:
         if choices and choices[0].value == APPROVE:
-            granted = {grant.key: grant.as_dict() for grant in grants}
+            granted = {grant.key: pack(grant) for grant in grants}
             self._helm.task_writer.update(task_id, {"note": None, "granted": granted})
             session.is_beginning()  # who stops it now waits until it can be stopped
             # Store the grant before anything else. In the background, because the caller that answers is cancelled as
@@ -442,22 +442,18 @@ def _runs_freely(session: Session) -> bool:
     return session.state.is_running and session.own_question is None and not session.is_pausing
 
 
-@dataclass(frozen=True, slots=True)
-class _Grant:
+class _Grant(Value, frozen=True):
     """Grant beyond a budget, for that budget's amount and day only."""
 
     key: str
     up_to: float
     of: float
     day: str
-    project: str | None
+    project: str | None = None
 
     @property
     def is_of_task(self) -> bool:
         return self.key.startswith("task_")
-
-    def as_dict(self) -> dict[str, Any]:
-        return {"upTo": self.up_to, "of": self.of, "day": self.day, "project": self.project}
 
     def covers(self, key: str, amount: float, project: str | None) -> bool:
         # A changed budget voids the grants beyond it.
@@ -465,8 +461,8 @@ class _Grant:
 
 
 def _grants(task: Task) -> Iterator[_Grant]:
-    for key, grant in task.granted.items():
-        yield _Grant(key, grant["upTo"], grant["of"], grant["day"], grant["project"])
+    stored = (unpack_if_valid(grant, _Grant) for grant in task.granted.values())
+    yield from (grant for grant in stored if grant is not None)
 
 
 def _refused(states: Sequence[BudgetState]) -> BudgetExceeded:

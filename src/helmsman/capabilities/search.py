@@ -13,7 +13,6 @@ import logging
 import re
 import sqlite3
 import time
-from datetime import timedelta
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final
@@ -35,6 +34,7 @@ from helmsman.settings import ensure_state_dir
 from helmsman.steering.listing import page_of_all
 from helmsman.store.log import LogHead, read
 from helmsman.store.search_index import IndexedSession, SearchIndex, has_full_text, match_of
+from helmsman.tasks.agent_records import WRITES_AFTER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -60,8 +60,6 @@ _SESSION_CHARS: Final = 400_000
 _ITEM_CHARS: Final = 20_000
 _READ_SECONDS: Final = 5.0
 """Seconds for reading sessions directly, without an index."""
-_AFTER_LOG: Final = timedelta(seconds=5)
-"""Time after the last event of a turn in which an agent may still write to its files."""
 _EXCERPT_BEFORE: Final = 60
 _EXCERPT_CHARS: Final = 200
 _PLACES: Final = 100
@@ -284,7 +282,7 @@ class TranscriptSearch:
     def _needs_files(self, info: SessionInfo) -> bool:
         """Return whether the agent's own program ran turns of a session that are not in its log."""
         head = self._logs.get(info.session_id)
-        return head is None or info.updated_at > head.changed_at + _AFTER_LOG
+        return head is None or info.updated_at > head.changed_at + WRITES_AFTER
 
     def _stamp(self, info: SessionInfo) -> str:
         head = self._logs.get(info.session_id)

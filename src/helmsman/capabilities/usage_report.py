@@ -18,6 +18,7 @@ from helmsman.errors import InvalidInput, RegistryUnavailable
 from helmsman.git.worktree import places, projects
 from helmsman.model.events import ModelUsage, Usage
 from helmsman.sessions.history import SpentTurn
+from helmsman.tasks.agent_records import WRITES_AFTER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Mapping, Sequence
@@ -66,8 +67,6 @@ class Spending(NamedTuple):
 
 Stored: TypeAlias = "tuple[Sequence[TurnUsage], Mapping[str, datetime]]"
 """Usage of all tasks, and the sessions of which they tell everything, with the time of the last event of each."""
-_WRITES_AFTER_SECONDS: Final = 5.0
-"""Time after the last event of a session in which its agent may still write to its file."""
 
 
 def spendings_now(
@@ -97,7 +96,7 @@ def _ends(files: Spendings, stored: Stored) -> dict[str, float]:
 
     unknown = {task.session_id for task in tasks if not is_known(task)}
     return {
-        session_id: changed_at.timestamp() + _WRITES_AFTER_SECONDS
+        session_id: (changed_at + WRITES_AFTER).timestamp()
         for session_id, changed_at in sessions.items()
         if session_id not in unknown
     }

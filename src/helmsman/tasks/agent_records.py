@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from helmsman.tasks.model import Task
 
 CLOCK_SKEW: Final = timedelta(seconds=2)
+WRITES_AFTER: Final = timedelta(seconds=5)
+"""Time after the last event of a session in which its agent may still write to its files."""
 _LAST_TURNS_KEPT: Final = 10_000
 
 _ROUNDING: Final = timedelta(milliseconds=10)
