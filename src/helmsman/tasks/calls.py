@@ -157,7 +157,7 @@ class CallLog:
             await under_way.ended.wait()
         self._under_way[place] = _UnderWay(request)
         try:
-            return await self._writer.registry(lambda registry: registry.database.write(work))
+            return await self._writer.database.write_soon(work)
         except BaseException:
             # Or the next call with this key would wait for ever.
             self._ended(call)
@@ -196,7 +196,7 @@ class CallLog:
             found = (content.get("sessionId") for content in contents)
             return list(dict.fromkeys(session_id for session_id in found if isinstance(session_id, str)))
 
-        return await self._writer.registry(lambda registry: registry.database.read(work))
+        return await self._writer.database.read_soon(work)
 
     async def forget_gone(self) -> None:
         """Forget the calls of clients that are gone: they cannot be repeated.
@@ -213,4 +213,4 @@ class CallLog:
             old = int((time.time() - _KEPT_SECONDS) * 1_000_000)
             connection.execute("DELETE FROM calls WHERE pid = 0 AND begun_at < ?", (old,))
 
-        await self._writer.registry(lambda registry: registry.database.write(work))
+        await self._writer.database.write_soon(work)
