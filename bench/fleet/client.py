@@ -9,20 +9,20 @@ import sys
 
 import anyio
 
+from bench.fleet.fleet import draft
 from helmsman.fleet.client import FleetClient
-from helmsman.fleet.values import FleetDraft
 
 
 async def main(url: str, count: str) -> None:
     async with FleetClient(url) as client:
-        await client.enqueue(FleetDraft(agent="codex", instruction="bench", spec={}))
+        await client.enqueue(draft())
         print("ready", flush=True)
         sys.stdin.readline()
         limit = anyio.Semaphore(4)
 
         async def put() -> None:
             async with limit:
-                await client.enqueue(FleetDraft(agent="codex", instruction="bench", spec={}))
+                await client.enqueue(draft())
 
         async with anyio.create_task_group() as tasks:
             for _ in range(int(count)):

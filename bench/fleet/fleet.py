@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from helmsman.fleet.values import FleetDraft
+from helmsman.tasks.model import TaskDraft
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +21,7 @@ LEASE = 4.0
 
 
 def draft(**spec: Any) -> FleetDraft:
-    return FleetDraft(agent="codex", instruction="bench", spec=spec)
+    return FleetDraft(task=TaskDraft(agent="codex", instruction="bench", spec=spec))
 
 
 @contextmanager

@@ -24,9 +24,9 @@ from helmsman.fleet.client import FleetClient
 from helmsman.fleet.owned_task import MachineOffer
 from helmsman.fleet.values import FleetDraft
 from helmsman.model.inputs import session_options
-from helmsman.model.options import StartOptions, TurnInput
+from helmsman.model.options import Placement, StartOptions, TurnInput
 from helmsman.model.request import TurnRequest
-from helmsman.tasks.model import Task
+from helmsman.tasks.model import Task, TaskDraft
 from helmsman.testing import CodexHome, ScriptedModel
 from helmsman.testing.home import HomeTemplates
 from tests.postgres import Postgres, postgres_programs
@@ -152,7 +152,16 @@ class Fleet:
         spec = TurnRequest(turn=TurnInput(text=prompt), options=checked).packed()
         assert spec is not None
         spec |= more.pop("spec_more", {})
-        return FleetDraft(agent="codex", instruction=prompt, spec=spec, directory=str(self.directory), **more)
+        task = TaskDraft(
+            agent="codex",
+            instruction=prompt,
+            spec=spec,
+            directory=str(self.directory),
+            policy=more.pop("metadata", None),
+            idempotency_key=more.pop("idempotency_key", None),
+        )
+        placed = {name: more.pop(name) for name in Placement.__struct_fields__ if name in more}
+        return FleetDraft(task=task, placement=Placement(**placed), **more)
 
     async def start(self, prompt: str, **more: Any) -> Task:
         return await self.client.enqueue(self.draft(prompt, **more))

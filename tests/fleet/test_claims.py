@@ -97,7 +97,7 @@ async def test_a_task_asks_for_its_host_its_agent_and_all_of_its_labels(fleet: F
     await change(
         fleet, "update helmsman.workers set labels = %s, agents = %s where id = %s", gpu.labels, AGENTS, gpu.worker
     )
-    hosted = await fleet.start("x", host="plain")
+    hosted = await fleet.start("x", machine="plain")
     labelled = await fleet.start("x", labels=("gpu",))
     moved = await fleet.start("x")
     await change(fleet, "update helmsman.queue set labels = '{codex:2}' where id = %s", moved.id)
@@ -253,7 +253,7 @@ async def test_tasks_that_no_machine_may_run_are_found(fleet: Fleet) -> None:
     silent, one = await fleet.idle_worker("silent"), await fleet.idle_worker("one")
     for _ in range(2):
         await fleet.start("x")
-    await fleet.start("x", host="silent")
+    await fleet.start("x", machine="silent")
     moved = await fleet.start("x")
     await change(fleet, "update helmsman.queue set labels = '{codex:2}' where id = %s", moved.id)
     assert await fleet.client.stranded() == {"codex": 1}

@@ -72,13 +72,13 @@ async def test_labels_hosts_delays_deadlines_and_cancels(fleet: Fleet, model: Sc
     with pytest.raises(FleetRefused, match="label"):
         await fleet.start("x", labels=("tpu",))
     with pytest.raises(FleetRefused, match="other, plain"):
-        await fleet.start("x", host="nowhere")
+        await fleet.start("x", machine="nowhere")
     with pytest.raises(InvalidInput, match="priority"):
         await fleet.start("x", priority=0)
 
     labelled, hosted, delayed = (
         await fleet.start("anywhere", labels=("gpu",)),
-        await fleet.start("anywhere", host="plain"),
+        await fleet.start("anywhere", machine="plain"),
         await fleet.start("anywhere", delay=1.5),
     )
     assert (await fleet.ended(labelled)).placement["machine"] == "other", fleet.logs()
@@ -87,14 +87,14 @@ async def test_labels_hosts_delays_deadlines_and_cancels(fleet: Fleet, model: Sc
     assert ended.completed_at is not None
     assert (ended.completed_at - ended.created_at).total_seconds() > 1.5
 
-    running = await fleet.start("long work", host="plain", options=FULL)
+    running = await fleet.start("long work", machine="plain", options=FULL)
     await journal.begun("long")
-    waiting = await fleet.start("anywhere", host="plain")
+    waiting = await fleet.start("anywhere", machine="plain")
     assert (await fleet.client.cancel(waiting.id, "not needed")).status == "canceled"
     stopped = await fleet.client.cancel(running.id, "enough")
     assert (stopped.status, stopped.note) == ("canceled", "It was cancelled: enough"), fleet.logs()
     beats = journal.path.read_text(encoding="ascii")
-    late = await fleet.ended(await fleet.start("long work", host="plain", options=FULL, deadline=2.0))
+    late = await fleet.ended(await fleet.start("long work", machine="plain", options=FULL, deadline=2.0))
     assert (late.status, late.note) == ("canceled", "Its deadline has passed."), fleet.logs()
     assert journal.path.read_text(encoding="ascii").startswith(beats)
     assert len(journal.runs("long")) == 2

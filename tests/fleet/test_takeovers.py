@@ -191,7 +191,7 @@ async def test_machines_of_an_older_and_a_newer_version_work_on_one_queue_while_
     await journal.begun("long")
     assert (made := await init(fleet.url, newer)).returncode == 0, made.stderr
     await fleet.worker("new", "--capacity", "2", env=newer)
-    tasks = [await fleet.start("first", host=host, options=FULL) for host in ("old", "new")]
+    tasks = [await fleet.start("first", machine=host, options=FULL) for host in ("old", "new")]
     for task in tasks:
         assert (await fleet.ended(task)).status == "completed", fleet.logs()
     await fleet.client.drain("old")

@@ -35,12 +35,10 @@ from helmsman.fleet.budgets import states_of_fleet
 from helmsman.fleet.client_trees import ClientTrees
 from helmsman.fleet.link import FleetLink
 from helmsman.fleet.notices import FleetNotifier, place_in
-from helmsman.fleet.pictures import read_images
+from helmsman.fleet.pictures import image_bundles
 from helmsman.fleet.schedules import FLEETS, BothSchedules, FleetSchedules
 from helmsman.fleet.values import (
     CLIENT,
-    MAX_COST,
-    OPTIONS,
     PLACE,
     PROJECT,
     FleetDraft,
@@ -62,14 +60,13 @@ from helmsman.model.inputs import (
     takes_turn_options,
     turn_request,
 )
-from helmsman.model.options import LIST_LIMIT, Placement, WorktreeOptions, without_secrets
-from helmsman.model.prompts import message_part
+from helmsman.model.options import LIST_LIMIT, Placement, WorktreeOptions
 from helmsman.model.request import TurnRequest
 from helmsman.service import HelmsmanService
 from helmsman.sessions.history import turns_of
 from helmsman.steering.opening import image_roots
 from helmsman.steering.ownership import refuse_before_person, refuse_foreign, refuse_unasked
-from helmsman.tasks.call_key import call_key
+from helmsman.tasks.drafts import draft_task
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
@@ -231,9 +228,8 @@ class FleetBackend:
         if in_place:
             checked = replace(checked, cwd=self._there(place))
         _refuse_what_stays_here(tools, options)
-        request, pictures = await self._request(prompt, checked, options)
-        draft = replace(self._draft(request, idempotency_key), images=pictures)
-        draft = replace(draft, metadata={**draft.metadata, **silence_to_keep(request.limits)})
+        request = self._request(prompt, checked, options)
+        draft = await self._draft(request, idempotency_key, silence_to_keep(request.limits))
         task, notes = await self._packed(draft, None if in_place else checked.cwd)
         session = await self._accepted(task, on_question, on_task)
         session.fold(RemarksChanged(session_id=session.id, remarks=(*session.notes, *notes)))
@@ -241,7 +237,6 @@ class FleetBackend:
 
     async def _packed(self, draft: FleetDraft, directory: Path | None) -> tuple[Task, tuple[str, ...]]:
         """Submit a task with the tree around a directory; return it, and in words what is left behind."""
-        draft = await self._with_terms(draft)
         if directory is None:
             return await self.link.client.enqueue(draft), ()
         # Before packing, which may take minutes: the same key returns the same task.
@@ -295,27 +290,26 @@ class FleetBackend:
         changed = changed_options(known, words)
         checked = session_options(None, changed, self._helm.allowed_roots) if words else known
         checked = replace(checked, cwd=known.cwd)  # the directory may not exist on this machine
-        request, pictures = await self._request(message, checked, options)
-        draft = replace(self._draft(request, idempotency_key), images=pictures)
-        lane = lane_of(session.id)
+        request = self._request(message, checked, options)
         earlier = await self.link.client.of_session(session.id)
         held = silence_to_keep(silence_of(earlier[-1].policy or {}) if request.limits is None else request.limits)
         # The session keeps its first directory, as its project depends on it.
-        draft = replace(draft, lane=lane, metadata={**draft.metadata, PLACE: earlier[0].directory, **held})
+        facts = {PLACE: earlier[0].directory, **held}
+        draft = await self._draft(request, idempotency_key, facts, lane_of(session.id))
         session.fold(OptionsChanged(session_id=session.id, options=checked))
         return await self._accepted((await self._packed(draft, None))[0], on_question, on_task)
 
-    async def _request(
-        self, text: str, session: SessionOptions, options: TurnOptions
-    ) -> tuple[TurnRequest, tuple[tuple[str, bytes], ...]]:
-        """Return a checked request, and the images that are sent with it."""
+    def _request(self, text: str, session: SessionOptions, options: TurnOptions) -> TurnRequest:
         settings = self._helm.settings
-        request = turn_request(text, session, options, settings, image_roots=image_roots(settings))
-        pictures = await anyio.to_thread.run_sync(read_images, request.turn.images)
-        # Images travel beside the request, since their paths mean nothing elsewhere.
-        return replace(request, turn=replace(request.turn, images=())), pictures
+        return turn_request(text, session, options, settings, image_roots=image_roots(settings))
 
-    def _draft(self, request: TurnRequest, key: str | None) -> FleetDraft:
+    async def _draft(
+        self, request: TurnRequest, key: str | None, facts: Mapping[str, Any], lane: str | None = None
+    ) -> FleetDraft:
+        """Return a task of the fleet with its images. The facts go with it."""
+        pictures = await anyio.to_thread.run_sync(image_bundles, request.turn.images)
+        # Images travel beside the request, since their paths mean nothing elsewhere.
+        request = replace(request, turn=replace(request.turn, images=()))
         spec = request.packed()
         # Requests are stored in the database, where every client can read them.
         if spec is None:
@@ -323,33 +317,17 @@ class FleetBackend:
                 "An option looks as if it held a secret, and what a fleet is asked for is stored. Put secrets into the "
                 "configuration of the machines."
             )
-        if key is None and (called := call_key.get()) is not None:
-            key = called.take()
-        wanted, options = request.placement or Placement(), request.options
-        if wanted.on_machine_loss is not None:
-            spec[ON_LOSS] = wanted.on_machine_loss
-        extra: dict[str, Any] = {} if wanted.priority is None else {"priority": wanted.priority}
-        place = None if options.cwd is None else str(options.cwd)
-        return FleetDraft(
-            agent=options.agent,
-            instruction=message_part(request.turn.text) or "",
-            spec=spec,
-            directory=place,
-            model=options.model,
-            metadata={
-                # Functions of a program cannot be stored.
-                OPTIONS: pack(without_secrets(replace(options, tools=()))),
-                PLACE: place,
-                **({} if (client := asking_client()) is None else {CLIENT: pack(client)}),
-                **({} if request.max_cost_usd is None else {MAX_COST: request.max_cost_usd}),
-            },
-            idempotency_key=key,
-            delay=wanted.delay,
-            deadline=wanted.deadline,
-            labels=tuple(wanted.labels),
-            host=wanted.machine,
-            **extra,
-        )
+        placement, options = request.placement or Placement(), request.options
+        if placement.on_machine_loss is not None:
+            spec[ON_LOSS] = placement.on_machine_loss
+        client = asking_client()
+        policy = {
+            **({} if client is None else {CLIENT: pack(client)}),
+            **facts,
+            **await self.policy(options.agent, None if options.cwd is None else str(options.cwd)),
+        }
+        _, task = draft_task(request, idempotency_key=key, policy=policy, spec=spec)
+        return FleetDraft(task=task, placement=placement, lane=lane, bundles=pictures)
 
     async def _accepted(
         self, task: Task, on_question: QuestionHandler | None, on_task: Callable[[str], None] | None
@@ -364,9 +342,6 @@ class FleetBackend:
             session.handle_questions(on_question)
             self.link.offer_questions(session)
         return session
-
-    async def _with_terms(self, draft: FleetDraft) -> FleetDraft:
-        return replace(draft, metadata={**draft.metadata, **await self.policy(draft.agent, draft.directory)})
 
     async def policy(self, agent: str, directory: str | None) -> dict[str, Any]:
         """Return the metadata of tasks and schedules that depends on the client: the project and the notice recipients."""

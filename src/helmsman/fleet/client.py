@@ -42,7 +42,6 @@ from helmsman.fleet.values import (
     clean_text,
     machine_of,
     new_fleet_task,
-    queue_of,
     refuse_secrets,
     serves,
     session_id_of,
@@ -116,7 +115,7 @@ class FleetClient:
         if (known := await self.with_key(draft)) is not None:
             return known
         await self._refuse_impossible(draft)
-        task_id, alias = new_fleet_task(draft.instruction)
+        task_id, alias = new_fleet_task(draft.task.instruction)
         row = await self.database.soon(lambda: self._enter(draft, task_id, alias))
         if row is not None:
             # After the commit, so that a listener finds the task.
@@ -125,34 +124,34 @@ class FleetClient:
 
     async def with_key(self, draft: FleetDraft) -> Task | None:
         """Return the task that was accepted with the key of a draft, if any."""
-        if draft.idempotency_key is None:
+        if draft.task.idempotency_key is None:
             return None
-        row = await self.one("select id from helmsman.queue where key = %s", (draft.idempotency_key,))
-        return None if row is None else of_agents(await self.get(row["id"]), draft.agent)
+        row = await self.one("select id from helmsman.queue where key = %s", (draft.task.idempotency_key,))
+        return None if row is None else of_agents(await self.get(row["id"]), draft.task.agent)
 
     async def _refuse_impossible(self, draft: FleetDraft) -> None:
-        queue = queue_of(draft.agent, draft.labels, draft.host)
+        agent, placement = draft.task.agent, draft.placement
         machines, at = self._machines_seen
         # Many tasks may be accepted in a row, and machines change rarely.
         if anyio.current_time() - at > _MACHINES_SECONDS:
             machines = await self.machines()
             self._machines_seen = machines, anyio.current_time()
-        if draft.host is not None:
-            host = next((machine for machine in machines if machine.name == draft.host), None)
+        if placement.machine is not None:
+            host = next((machine for machine in machines if machine.name == placement.machine), None)
             names = ", ".join(machine.name for machine in machines) or "none"
             if host is None:
                 raise FleetRefused(
-                    f"There is no machine {draft.host} in the fleet. Those there are: {names}.", parameter="host"
+                    f"There is no machine {placement.machine} in the fleet. Those there are: {names}.", parameter="host"
                 )
-            if draft.agent not in host.agents:
-                raise FleetRefused(f"{draft.host} does not run {draft.agent}. Leave the host out.", parameter="host")
+            if agent not in host.agents:
+                raise FleetRefused(f"{host.name} does not run {agent}. Leave the host out.", parameter="host")
             return
         if machines and not any(
-            serves(queue, name=machine.name, agents=machine.agents, labels=machine.labels) for machine in machines
+            serves(draft.queue, name=machine.name, agents=machine.agents, labels=machine.labels) for machine in machines
         ):
-            labels = f" and the labels {', '.join(draft.labels)}" if draft.labels else ""
+            labels = f" and the labels {', '.join(placement.labels)}" if placement.labels else ""
             raise FleetRefused(
-                f"No machine of the fleet has {draft.agent}{labels}. `helmsman fleet status` shows what they have."
+                f"No machine of the fleet has {agent}{labels}. `helmsman fleet status` shows what they have."
             )
 
     async def _enter(self, draft: FleetDraft, task_id: str, alias: str) -> DictRow | None:

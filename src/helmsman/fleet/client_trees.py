@@ -63,7 +63,7 @@ class ClientTrees:
         # Entered in a thread, since packing reads the whole tree.
         _, tree, bundles = await anyio.to_thread.run_sync(packing.__enter__)
         try:
-            yield replace(draft, bundles=bundles), tree.notes
+            yield replace(draft, bundles={**draft.bundles, **bundles}), tree.notes
         finally:
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(packing.__exit__, None, None, None)

@@ -16,14 +16,13 @@ import psycopg
 from helmsman.base.concurrency import sleep_until
 from helmsman.base.structs import replace
 from helmsman.fleet.owned_task import OwnedTask
-from helmsman.fleet.pictures import KIND
-from helmsman.fleet.values import ANYWHERE, WORKERS, clean_text, jsonb, machine_of, queue_of
+from helmsman.fleet.values import ANYWHERE, DEFAULT_PRIORITY, WORKERS, clean_text, jsonb, machine_of, queue_of
 from helmsman.git.bundles import pieces
 from helmsman.store.postgres import translated
 from helmsman.store.upkeep import RETENTION
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable
 
     from psycopg.rows import DictRow
 
@@ -74,16 +73,16 @@ async def enter_task(connection: DatabaseConnection, draft: FleetDraft, task_id:
 
     Return None if there is a task with its key or id already.
     """
-    queue, lane = queue_of(draft.agent, draft.labels, draft.host), draft.lane or task_id
+    queue, lane, placement = draft.queue, draft.lane or task_id, draft.placement
     if draft.lane is not None:
         # The session's files and transcript are on that machine.
         before = await (await connection.execute(_BEFORE, {"lane": lane})).fetchone()
         # Two messages to one session must become visible in the order of their numbers.
         await connection.execute(_LOCK, (lane,))
         if before is not None:
-            draft = replace(draft, labels=(*draft.labels, *before["needs"]))
-            if draft.host is None and before["is_there"]:
-                queue = queue_of(draft.agent, host=before["name"])  # its files are there; if it dies, another has it
+            draft = replace(draft, placement=replace(placement, labels=(*placement.labels, *before["needs"])))
+            if placement.machine is None and before["is_there"]:
+                queue = queue_of(draft.task.agent, host=before["name"])  # if it dies, another has it
     values = enqueue_values(draft, task_id, alias, lane, queue)
     inserted = await connection.execute(translated(ENQUEUE), values)
     row = await inserted.fetchone()
@@ -94,39 +93,32 @@ async def enter_task(connection: DatabaseConnection, draft: FleetDraft, task_id:
 
 def enqueue_values(draft: FleetDraft, task_id: str, alias: str, lane: str, queue: str) -> dict[str, Any]:
     """Return the values of `ENQUEUE`."""
+    task, placement = draft.task, draft.placement
     return {
         "id": task_id,
-        "key": draft.idempotency_key,
+        "key": task.idempotency_key,
         "alias": alias,
         "lane": lane,
-        "agent": draft.agent,
-        "instruction": clean_text(draft.instruction),
-        "directory": draft.directory,
-        "model": draft.model,
+        "agent": task.agent,
+        "instruction": clean_text(task.instruction),
+        "directory": task.directory,
+        "model": task.model,
         "metadata": jsonb(draft.metadata),
-        "spec": jsonb(draft.spec),
+        "spec": jsonb(task.spec or {}),
         "queue": queue,
-        "priority": draft.priority,
-        "labels": list(draft.labels),
-        "host": draft.host,
-        "delay": draft.delay or None,
-        "deadline": draft.deadline,
+        "priority": DEFAULT_PRIORITY if placement.priority is None else placement.priority,
+        "labels": list(placement.labels),
+        "host": placement.machine,
+        "delay": placement.delay or None,
+        "deadline": placement.deadline,
     }
 
 
 async def _add_bundles(connection: DatabaseConnection, draft: FleetDraft, task_id: str) -> None:
-    for number, (suffix, image) in enumerate(draft.images):
-        await _add(connection, task_id, KIND, number, {"suffix": suffix}, image)
     for kind, (about, file) in draft.bundles.items():
-        for number, part in enumerate(pieces(file)):
-            await _add(connection, task_id, kind, number, about, part)
-
-
-async def _add(
-    connection: DatabaseConnection, task_id: str, kind: str, part: int, about: Mapping[str, Any], data: bytes
-) -> None:
-    values = {"task": task_id, "kind": kind, "part": part, "about": jsonb(about), "data": data}
-    await connection.execute(_BUNDLE, values)
+        for part, data in enumerate(pieces(file)):
+            values = {"task": task_id, "kind": kind, "part": part, "about": jsonb(about), "data": data}
+            await connection.execute(_BUNDLE, values)
 
 
 # --- claim -----------------------------------------------------------------------------------------------------------

@@ -12,17 +12,7 @@ from typing import TYPE_CHECKING, Final
 import anyio.to_thread
 
 from helmsman.fleet.queue import ENQUEUE, enqueue_values
-from helmsman.fleet.values import (
-    CLIENTS,
-    MAX_COST,
-    OPTIONS,
-    PLACE,
-    SCHEDULE,
-    WORKERS,
-    FleetDraft,
-    new_fleet_task,
-    queue_of,
-)
+from helmsman.fleet.values import CLIENTS, WORKERS, FleetDraft, new_fleet_task
 from helmsman.schedules.due import begin_due, extra_run
 from helmsman.schedules.store import ScheduleRun, ScheduleStore
 from helmsman.store.database import from_microseconds
@@ -41,21 +31,6 @@ FLEETS: Final = "S-fleet-"
 """Prefix of the ids of a fleet's schedules."""
 
 
-def _draft(draft: TaskDraft) -> FleetDraft:
-    """Convert a run to a draft for the fleet. The schedule's facts beside options go into the metadata."""
-    known = {OPTIONS: draft.stored_options, MAX_COST: draft.max_cost_usd, SCHEDULE: draft.schedule}
-    metadata = {name: value for name, value in known.items() if value is not None} | {PLACE: draft.directory}
-    return FleetDraft(
-        agent=draft.agent,
-        instruction=draft.instruction,
-        spec=draft.spec or {},
-        directory=draft.directory,
-        model=draft.model,
-        metadata={**metadata, **(draft.policy or {})},
-        idempotency_key=draft.idempotency_key,
-    )
-
-
 class _RunQueue:
     """Queue of the fleet, for the tasks of runs."""
 
@@ -63,10 +38,9 @@ class _RunQueue:
         self._store = store
 
     def add(self, draft: TaskDraft, also: Callable[[StoreConnection, Task], None] | None = None) -> tuple[Task, bool]:
-        run = _draft(draft)
-        task_id, alias = new_fleet_task(run.instruction)
-        # Runs of schedules have no labels and no host.
-        values = enqueue_values(run, task_id, alias, task_id, queue_of(run.agent))
+        run = FleetDraft(task=draft)
+        task_id, alias = new_fleet_task(draft.instruction)
+        values = enqueue_values(run, task_id, alias, task_id, run.queue)
 
         def work(connection: StoreConnection) -> tuple[Task, bool]:
             is_new = connection.execute(ENQUEUE, values).fetchone() is not None

@@ -17,8 +17,9 @@ from helmsman.base.redaction import redact_value
 from helmsman.base.structs import Value
 from helmsman.errors import InvalidInput
 from helmsman.model.events import Event
+from helmsman.model.options import Placement
 from helmsman.model.questions import Question
-from helmsman.tasks.model import alias_stem
+from helmsman.tasks.model import TaskDraft, alias_stem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -189,34 +190,31 @@ _LONGEST_DELAY: Final = 366 * 24 * 3600.0
 
 
 class FleetDraft(Value, frozen=True, kw_only=True):
-    """Task as a client requests it.
+    """Task as a client requests it, and where and when a fleet may run it.
 
     Attributes:
-        spec: What the machine needs to run it (`helmsman.model.request.TurnRequest.packed`), and further facts.
+        task: As on one machine. Its `spec` may hold further facts for the machine, and its `policy` any metadata.
         lane: The lane of the session that it continues: its tasks run one after another, in this order.
-        host: The one machine that may run it; else any that has the agent and all of `labels`.
-        priority: From 1, which comes first, to 1000.
-        delay: Seconds from now before which it does not begin.
-        deadline: Seconds from now after which it is stopped, on any machine.
-        images: Images for its agent, each with its file name suffix.
         bundles: Files that are sent with it, by kind, stored before its id is returned. None is an empty file.
     """
 
-    agent: str
-    instruction: str
-    spec: Mapping[str, Any]
-    directory: str | None = None
+    task: TaskDraft
+    placement: Placement = Placement()
     lane: str | None = None
-    model: str | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    idempotency_key: str | None = None
-    priority: int = DEFAULT_PRIORITY
-    delay: float | None = None
-    deadline: float | None = None
-    labels: tuple[str, ...] = ()
-    host: str | None = None
-    images: tuple[tuple[str, bytes], ...] = ()
     bundles: Mapping[str, tuple[Mapping[str, Any], Path | None]] = field(default_factory=dict[str, Any])
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """Facts of the task that have no column of their own."""
+        task = self.task
+        known = {OPTIONS: task.stored_options, MAX_COST: task.max_cost_usd, SCHEDULE: task.schedule}
+        given = {name: value for name, value in known.items() if value is not None}
+        return {PLACE: task.directory, **given, **(task.policy or {})}
+
+    @property
+    def queue(self) -> str:
+        """Queue that the task waits in, unless its session has a machine already."""
+        return queue_of(self.task.agent, self.placement.labels, self.placement.machine)
 
     def check(self) -> None:
         """Make sure that it makes sense.
@@ -224,18 +222,19 @@ class FleetDraft(Value, frozen=True, kw_only=True):
         Raises:
             InvalidInput: It does not.
         """
-        if not FIRST_PRIORITY <= self.priority <= LAST_PRIORITY:
+        placement = self.placement
+        if placement.priority is not None and not FIRST_PRIORITY <= placement.priority <= LAST_PRIORITY:
             raise InvalidInput(
-                f"priority is {self.priority}. Use {FIRST_PRIORITY}, which comes first, to {LAST_PRIORITY}.",
+                f"priority is {placement.priority}. Use {FIRST_PRIORITY}, which comes first, to {LAST_PRIORITY}.",
                 parameter="priority",
             )
-        for name, seconds in (("delay", self.delay), ("deadline", self.deadline)):
+        for name, seconds in (("delay", placement.delay), ("deadline", placement.deadline)):
             if seconds is not None and not (0 <= seconds <= _LONGEST_DELAY and math.isfinite(seconds)):
                 raise InvalidInput(f"{name} is {seconds}. Use seconds from now, up to a year.", parameter=name)
-        for label in self.labels:
+        for label in placement.labels:
             checked_name(label, "A label")
         # All of it is stored where every machine of the fleet can read it.
-        refuse_secrets([self.instruction, dict(self.spec), dict(self.metadata), self.idempotency_key])
+        refuse_secrets([self.task.instruction, dict(self.task.spec or {}), self.metadata, self.task.idempotency_key])
 
 
 def refuse_secrets(content: Any) -> None:
