@@ -35,6 +35,7 @@ from helmsman.fleet.values import WORKERS, channel_of, checked_name, form_label,
 from helmsman.fleet.workspaces import drop_worktrees
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
     from helmsman.fleet.owned_task import OwnedTask
@@ -81,6 +82,8 @@ class Worker:
         self.id = new_worker_id(options.name)
         self._directory = directory
         self._database = FleetDatabase(options.url, name=f"helmsman worker {options.name}", most=6)
+        self._schedules = FleetSchedules(self._database.store)
+        self._pause = min(_SWEEP_SECONDS, options.lease / 6)
         self._running: dict[str, TaskRun] = {}
         self._leaving = anyio.Event()
         self._is_stopping = False
@@ -171,9 +174,9 @@ class Worker:
             tasks.start_soon(keep_lease)
             tasks.start_soon(self._listen)
             tasks.start_soon(self._queue.consume)
-            tasks.start_soon(self._sweep)
-            tasks.start_soon(self._drop_expired)
-            tasks.start_soon(self._keep_schedules)
+            tasks.start_soon(self._repeat, self._sweep, "the work of others")
+            tasks.start_soon(self._repeat, self._drop_expired, "the expiry of results")
+            tasks.start_soon(self._repeat, self._begin_due, "what is due")
             tasks.start_soon(self._post(helm).run)
             self.ready.set()
             await self._leaving.wait()
@@ -276,40 +279,35 @@ class Worker:
 
     # --- the work of others ------------------------------------------------------------------------------------------
 
-    async def _sweep(self) -> None:
-        """Periodically remove dead workers, requeue their work, and handle late and unhandled tasks."""
-        pause = min(_SWEEP_SECONDS, self.options.lease / 6)
+    async def _repeat(self, do: Callable[[], Awaitable[float]], what: str) -> None:
+        """Do something periodically; it returns the seconds until the next time."""
         while True:
+            seconds = self._pause
             try:
-                # After an outage, living workers must have time to renew first.
-                if self._lease.may_judge:
-                    await self._lease.remove_dead()
-                    await requeue_work(self._database)
-                    await stop_late_tasks(self._database)
-                await self._queue.return_strays()
-            except psycopg.Error as error:
-                log.debug("the fleet could not be looked after: %s", error)
-            await anyio.sleep(pause)
+                seconds = await do()
+            except (psycopg.Error, HelmsmanError) as error:
+                log.debug("%s waits: %s", what, error)
+            await anyio.sleep(seconds)
 
-    async def _drop_expired(self) -> None:
-        while True:
-            try:
-                await drop_expired(self._database)
-                await drop_worktrees(self._database, self._helm.settings.state_dir, self.options.name)
-            except psycopg.Error as error:
-                log.debug("what has expired could not be dropped: %s", error)
-            await anyio.sleep(EVERY_SECONDS)
+    async def _sweep(self) -> float:
+        """Remove dead workers, requeue their work, and handle late and unhandled tasks."""
+        # After an outage, living workers must have time to renew first.
+        if self._lease.may_judge:
+            await self._lease.remove_dead()
+            await requeue_work(self._database)
+            await stop_late_tasks(self._database)
+        await self._queue.return_strays()
+        return self._pause
 
-    async def _keep_schedules(self) -> None:
+    async def _drop_expired(self) -> float:
+        await drop_expired(self._database)
+        await drop_worktrees(self._database, self._helm.settings.state_dir, self.options.name)
+        return EVERY_SECONDS
+
+    async def _begin_due(self) -> float:
         """Start due runs of schedules, unless another worker starts them."""
-        schedules = FleetSchedules(self._database.store)
-        while True:
-            seconds: float | None = None
-            try:
-                seconds = await schedules.begin_due()
-            except HelmsmanError as error:
-                log.debug("what is due waits: %s", error)
-            await anyio.sleep(_SWEEP_SECONDS if seconds is None else min(_SWEEP_SECONDS, max(0.01, seconds)))
+        seconds = await self._schedules.begin_due()
+        return _SWEEP_SECONDS if seconds is None else min(_SWEEP_SECONDS, max(0.01, seconds))
 
     def _post(self, helm: HelmsmanService) -> FleetNotifier:
         """Return the sender of notices for this user's recipients, except those shown on a screen."""
