@@ -258,7 +258,7 @@ class Worker:
         return serves(queue, name=options.name, agents=options.agents, labels=self._labels)
 
     async def _listen(self) -> None:
-        """Handle notifications of answers, cancellation, drains and queued tasks. A payload is a task id or a queue name."""
+        """Handle notifications of answers, cancellation, drains and queued tasks: a task id, nothing, or a queue's name."""
         while True:
             try:
                 async with self._database.listening(channel_of(self.id), WORKERS) as payloads:
@@ -270,8 +270,7 @@ class Worker:
                             self._running[told].wake()
                         elif self._serves(told):
                             self._queue.wake()
-                        # A task that has ended, or a drain.
-                        else:
+                        elif not told:
                             self._wake()
             except psycopg.Error as error:
                 log.debug("notifications are lost: %s", error)
