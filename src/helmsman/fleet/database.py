@@ -58,7 +58,7 @@ class FleetDatabase:
         self._is_closed = False
         self._news: dict[tuple[str, str], None] = {}
         self._is_telling = False
-        self.store = PostgresDatabase(self.url, views="helmsman")
+        self.store = PostgresDatabase(self.url, views="helmsman", program=name)
         """The fleet's store: its schedules and notices, and its tasks, as a view of the queue."""
         self._registry = Registry(Path(), database=self.store)
 

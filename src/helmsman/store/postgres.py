@@ -13,7 +13,7 @@ import re
 import threading
 import time
 from contextlib import closing, contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 from urllib.parse import urlsplit
 
@@ -53,7 +53,6 @@ _BEGIN: Final = (
     "RETURNING epoch, CAST(pg_current_xact_id() AS TEXT), pg_notify(%s, '')"
 )
 _OPTIONS: Final = {
-    "application_name": "helmsman hub store",
     "connect_timeout": _CONNECT_SECONDS,
     # A prepared `SELECT *` fails when another process has added a column since.
     "prepare_threshold": None,
@@ -138,8 +137,10 @@ class PostgresConnection:
 
     dialect: ClassVar[PostgresDialect] = PostgresDialect()
 
-    def __init__(self, address: str) -> None:
-        self.raw = psycopg.connect(address, autocommit=True, row_factory=_rows, **_OPTIONS)  # type: ignore[arg-type]
+    def __init__(self, address: str, program: str) -> None:
+        """Connect; an administrator sees the name of the program."""
+        options: Any = {**_OPTIONS, "application_name": program}
+        self.raw = psycopg.connect(address, autocommit=True, row_factory=_rows, **options)
         self.total_changes = 0
 
     def execute(self, sql: str, parameters: Any = (), /) -> Cursor:
@@ -172,9 +173,12 @@ class PostgresDatabase(Database):
 
     lease_seconds = 30.0
 
-    def __init__(self, address: str, fence: Fence | None = None, *, views: str | None = None) -> None:
+    def __init__(
+        self, address: str, fence: Fence | None = None, *, views: str | None = None, program: str = "helmsman hub store"
+    ) -> None:
         """Set up the store. `views` is a schema whose views take the place of tables of the store."""
         super().__init__(fence)
+        self._program = program
         self._views = views
         self._address = checked_address(address, "HELMSMAN_STORE")
         self._lock = threading.Lock()
@@ -280,7 +284,8 @@ class PostgresDatabase(Database):
 
     def _listening(self) -> _Listener:
         if self._listener is None:
-            self._listener = _Listener(self._address, self._is_own, self._commits.notify)
+            connect = partial(PostgresConnection, self._address, self._program)
+            self._listener = _Listener(connect, self._is_own, self._commits.notify)
         return self._listener
 
     def _is_own(self, pid: int) -> bool:
@@ -299,7 +304,7 @@ class PostgresDatabase(Database):
     @contextmanager
     def snapshot(self) -> Iterator[PostgresConnection]:
         try:
-            with closing(PostgresConnection(self._address)) as connection:
+            with closing(PostgresConnection(self._address, self._program)) as connection:
                 connection.raw.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
                 yield connection
         except psycopg.Error as error:
@@ -325,7 +330,7 @@ class PostgresDatabase(Database):
     def _connected(self) -> PostgresConnection:
         if self._connection is not None and not self._connection.raw.closed:
             return self._connection
-        connection = PostgresConnection(self._address)
+        connection = PostgresConnection(self._address, self._program)
         try:
             # A hub has its store for itself. Machines of a fleet share one, and are upgraded one by one.
             _migrate(connection.raw, is_shared=self._views is not None)
@@ -408,8 +413,10 @@ def _advice(error: psycopg.Error) -> str:
 class _Listener:
     """Thread that receives the commits of other connections. `count` grows with each; None while it does not listen."""
 
-    def __init__(self, address: str, is_own: Callable[[int], bool], notify: Callable[[], None]) -> None:
-        self._address, self._is_own, self._notify = address, is_own, notify
+    def __init__(
+        self, connect: Callable[[], PostgresConnection], is_own: Callable[[int], bool], notify: Callable[[], None]
+    ) -> None:
+        self._connect, self._is_own, self._notify = connect, is_own, notify
         self.count: int | None = None
         self._heard = 0
         self._ended = threading.Event()
@@ -421,7 +428,7 @@ class _Listener:
     def _run(self) -> None:
         while not self._ended.is_set():
             try:
-                with closing(PostgresConnection(self._address)) as connection:
+                with closing(self._connect()) as connection:
                     self._listen(connection.raw)
             except psycopg.Error as error:
                 log.debug("commits of other processes are not heard: %s", error)
