@@ -150,7 +150,6 @@ async def simulate(url: str, folder: Path, *, quick: bool) -> dict[str, Any]:
             await anyio.sleep(2 * LEASE)
             async with load.rates(url, 5 if quick else 30) as idle:
                 pass
-            connections = load.connections(url, "^helmsman worker")
             starts = await _starts(client, url, 20 if quick else 200, 0.1)
             began = time.monotonic()
             short = [await client.enqueue(draft(seconds=0.5)) for _ in range(100 if quick else 800)]
@@ -166,7 +165,6 @@ async def simulate(url: str, folder: Path, *, quick: bool) -> dict[str, Any]:
         "idle statements a second, all": round(idle["statements"]),
         "idle statements a second per worker": round(idle["statements"] / count, 2),
         "idle processors of Postgres": round(idle["cpu"], 2),
-        "connections of idle workers": connections,
         "start": starts,
         "tasks of 0.5 s a second": round(done, 1),
         "done twice": twice[0][0],
@@ -186,7 +184,6 @@ scripted; everything else is real.
 | statements a second, all idle | {found["idle statements a second, all"]} |
 | that is a worker | {found["idle statements a second per worker"]} |
 | processors that Postgres uses for them | {found["idle processors of Postgres"]} |
-| connections, all idle | {found["connections of idle workers"]} |
 | enqueue to start, ten tasks a second | p50 {found["start"]["p50"]:.0f} ms, p99 {found["start"]["p99"]:.0f} ms |
 | tasks of 0.5 s done in a second | {found["tasks of 0.5 s a second"]} |
 | 30 workers killed at once | {found["lost tasks"]} tasks taken over after {took["median"]} leases (at most {took["most"]}) |

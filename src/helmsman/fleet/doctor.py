@@ -109,7 +109,7 @@ def _checks(url: str, row: DictRow, here: float) -> Sequence[FleetCheck]:
             "connections",
             row["connections"] >= _ROOM,
             f"max_connections is {row['connections']}",
-            f"max_connections is {row['connections']}; a worker needs up to 13, a machine's hub up to 9. Raise it.",
+            f"max_connections is {row['connections']}; a worker needs up to 8, a machine's hub up to 6. Raise it.",
             otherwise="warning",
         ),
     )
