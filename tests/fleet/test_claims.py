@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
+from pathlib import Path
 from typing import Any
 
 import anyio
 import psycopg
 import pytest
 
+from helmsman.errors import InvalidInput
 from helmsman.fleet.owned_task import MachineOffer, NotOwner, OwnedTask
+from helmsman.fleet.pictures import MOST_BYTES, image_bundles, place_images
 from helmsman.fleet.queue import QueueConsumer, hand_over_tasks, requeue_work
 from helmsman.fleet.upkeep import stop_late_tasks
 from helmsman.model.events import Notice, TurnEnded
@@ -422,3 +426,18 @@ async def test_events_are_appended_once_however_often_that_is_tried(fleet: Fleet
     late = OwnedTask(database, owned.row, 0)  # an earlier attempt wrote more than was known at the claim
     await late.add_events([remark("b"), remark("c")])
     assert await remarks(fleet, task) == ["a", "b", "c"]
+
+
+async def test_images_arrive_whole_and_in_order(fleet: Fleet, tmp_path: Path) -> None:
+    contents = [bytes([number]) * (700_000 if number == 2 else 10) for number in range(12)]
+    images = [tmp_path / f"{number}.PNG" for number in range(len(contents))]
+    for image, content in zip(images, contents, strict=True):
+        image.write_bytes(content)
+    await fleet.start("x", bundles=image_bundles(images))
+    (owned,) = await claim(fleet, await fleet.idle_worker("one"))
+    placed = await place_images(owned, tmp_path / "there")
+    assert [path.read_bytes() for path in placed] == contents
+    assert {path.suffix for path in placed} == {".png"}
+    os.truncate(images[0], MOST_BYTES)
+    with pytest.raises(InvalidInput, match="images are larger than 8 MiB"):
+        image_bundles(images)
