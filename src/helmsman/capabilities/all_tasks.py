@@ -49,8 +49,8 @@ _WATCH_SECONDS: Final = 0.5
 """Seconds between looks at the registry for a task of another process."""
 
 _START_SECONDS: Final = 0.05
-_NOT_RUNNING: Final = "nothing: it was no longer running"
-_NOT_BEGUN: Final = "nothing: it had not begun"
+NOT_RUNNING: Final = "nothing: it was no longer running"
+NOT_BEGUN: Final = "nothing: it had not begun"
 _NOT_AT_WORK: Final = "nothing: it was waiting for its usage limit"
 _TAKEN_BACK: Final = "It was cancelled before it began."
 _GIVEN_UP: Final = "It was cancelled while it waited for its usage limit."
@@ -277,7 +277,7 @@ class LocalTasks:
                     self._helm.task_writer.update(task.id, {"note": cancelled(reason), "cancel_reason": reason})
                 return await self.now(task), queued
             if not task.is_running:
-                return task, _NOT_RUNNING
+                return task, NOT_RUNNING
             raise TaskNotOurs(f"Task {task.id} is run by {task.runner}. Stop it there.")
         # Before the interrupt, because the end of the turn takes its note from this.
         if reason:
@@ -288,7 +288,7 @@ class LocalTasks:
         task = await self.now(task)
         # The turn may have ended just before the interrupt.
         if task.status != "canceled":
-            return task, _NOT_RUNNING
+            return task, NOT_RUNNING
         if reason:
             self._helm.task_writer.update(task.id, {"cancel_reason": reason})
             task = await self.now(task)
@@ -313,7 +313,7 @@ class LocalTasks:
         """Cancel a waiting task."""
         begun = task.waiting_for is not None
         self._helm.task_writer.cancel(task.id, _GIVEN_UP if begun else _TAKEN_BACK)
-        return _NOT_AT_WORK if begun else _NOT_BEGUN
+        return _NOT_AT_WORK if begun else NOT_BEGUN
 
 
 def cancelled(reason: str | None) -> str:
@@ -538,7 +538,7 @@ class Tasks:
         return TaskResults(task=task, diff=results.diff, files=changed_files((), results.diff), cloud=results)
 
     async def _now(self, task: Task) -> Task:
-        if task.origin == "local":
+        if task.origin != "cloud":
             return await self.local.now(task)
         try:
             return await self.cloud.now(task)

@@ -21,7 +21,7 @@ from helmsman.base.caller_context import asking_client, from_here
 from helmsman.base.files import refuse_outside
 from helmsman.base.json_values import json_object
 from helmsman.base.structs import pack, replace
-from helmsman.capabilities.all_tasks import CANDIDATES, LocalTasks, TaskResults, Tasks
+from helmsman.capabilities.all_tasks import CANDIDATES, NOT_BEGUN, NOT_RUNNING, LocalTasks, Tasks
 from helmsman.capabilities.budgets import Budgets
 from helmsman.capabilities.changes import AppliedSession, Changes, SessionDiff
 from helmsman.capabilities.extras import Extras
@@ -86,6 +86,7 @@ if TYPE_CHECKING:
     from helmsman.steering.core import Steering
     from helmsman.steering.shared import OpenFleet, Shared
     from helmsman.tasks.model import Task, TaskOrigin, TaskStatus
+    from helmsman.tasks.outcome import TaskOutcome
     from helmsman.tasks.registry import TurnUsage
 
 
@@ -524,6 +525,22 @@ class _BackendTasks(LocalTasks):
         session = await self._backend.session(str(task.session_id))
         return session if session.state.is_running and session.task_ids[-1] == task.id else None
 
+    async def wait(self, task: Task) -> Task:
+        if task.origin != "fleet":
+            return await super().wait(task)
+        await self._backend.link.client.until(task.id, lambda now: not now.is_running or now.input_required)
+        return await self.now(task)
+
+    async def cancel(self, task: Task, reason: str | None) -> tuple[Task, str]:
+        if task.origin != "fleet":
+            return await super().cancel(task, reason)
+        if not (now := await self.now(task)).is_running:
+            return now, NOT_RUNNING
+        await self._backend.link.client.cancel(task.id, reason)
+        now = await self.now(task)
+        machine = now.placement.get("machine")
+        return now, f"it on {machine}" if machine else NOT_BEGUN
+
 
 class FleetTasks(Tasks):
     """Tasks of the fleet, of this machine, and in the cloud."""
@@ -540,10 +557,6 @@ class FleetTasks(Tasks):
             return await super().find(reference)
         await self.local.refuse_outside(task)
         return task
-
-    async def get(self, reference: str) -> Task:
-        task = await self.find(reference)
-        return task if task.origin == "fleet" else await super().get(reference)
 
     async def list(
         self,
@@ -578,38 +591,8 @@ class FleetTasks(Tasks):
             found[one] = tuple(reversed(await self.local.inside(await self._client.of_session(one))))
         return found
 
-    async def wait(self, task: Task, *, timeout: float | None = None) -> Task:
-        if task.origin != "fleet":
-            return await super().wait(task, timeout=timeout)
-        await self._client.until(task.id, lambda now: not now.is_running or now.input_required, timeout=timeout)
-        return await self.find(task.id)
-
-    async def cancel(self, task: Task, *, reason: str | None = None) -> tuple[Task, str]:
-        if task.origin != "fleet":
-            return await super().cancel(task, reason=reason)
-        await self.local.refuse_outside(task)
-        if not (await self.find(task.id)).is_running:
-            return await self.find(task.id), "Stopped nothing: it was no longer running."
-        await self._client.cancel(task.id, reason)
-        now = await self.find(task.id)
-        machine = now.placement.get("machine")
-        return now, f"Stopped it on {machine}." if machine else "Stopped nothing: it had not begun."
-
-    async def results(self, task: Task, *, attempt: int = 1) -> TaskResults:
-        if task.origin != "fleet":
-            return await super().results(task, attempt=attempt)
-        task = await self.find(task.id)
-        outcome = await self._client.outcome(task.id)
-        return TaskResults(
-            task=task,
-            output=outcome.output or task.result,
-            diff=outcome.diff,
-            files=outcome.files,
-            commands=outcome.commands,
-            tests=outcome.tests,
-            report=outcome.report,
-            cost_usd=self.prices.cost(task.model, task.usage) if task.usage is not None else None,
-        )
+    async def _outcome(self, task: Task) -> TaskOutcome:
+        return await (super()._outcome(task) if task.origin != "fleet" else self._client.outcome(task.id))
 
 
 class _BackendChanges(Changes):
