@@ -29,7 +29,7 @@ from helmsman.capabilities.notices import Notices
 from helmsman.capabilities.plans import Plans
 from helmsman.capabilities.schedules import Schedules
 from helmsman.capabilities.usage_report import UsageReports
-from helmsman.errors import InvalidInput, SessionBusy, SessionNotFound, TaskNotFound, Unsupported
+from helmsman.errors import InvalidInput, SessionBusy, SessionNotFound, Unsupported
 from helmsman.fleet.attempts import ON_LOSS, silence_of, silence_to_keep
 from helmsman.fleet.budgets import states_of_fleet
 from helmsman.fleet.client_trees import ClientTrees
@@ -335,9 +335,7 @@ class FleetBackend:
     ) -> Session:
         if on_task is not None:
             on_task(task.id)
-        found = await self.link.client.find(task.id)
-        assert found is not None
-        session = await self.link.session(str(found.session_id))
+        session = await self.link.session(str(task.session_id))
         if on_question is not None:
             # Before the questions are offered, which the loaded session may already have.
             session.handle_questions(on_question)
@@ -390,13 +388,6 @@ class FleetBackend:
                 session = await self.link.session(session_id_of(lane))
         await self.refuse_outside(session.task_ids[:1])
         return session
-
-    async def task(self, task_id: str) -> Task:
-        """Return the current state of a task of the fleet."""
-        task = await self.link.client.find(task_id)
-        if task is None:
-            raise TaskNotFound(f"There is no task {task_id} in the fleet.")
-        return task
 
     async def refuse_outside(self, task_ids: Sequence[str]) -> None:
         """Raise an error if a task belongs to a directory outside this client's allowed roots."""
@@ -511,7 +502,7 @@ class _BackendTasks(LocalTasks):
         return str((await self._backend.say(session_id, message, **options)).task_id)
 
     async def now(self, task: Task) -> Task:
-        return await super().now(task) if task.origin != "fleet" else await self._backend.task(task.id)
+        return await super().now(task) if task.origin != "fleet" else await self._backend.link.client.get(task.id)
 
     def session_of(self, task: Task) -> Session | None:
         if task.origin != "fleet":
