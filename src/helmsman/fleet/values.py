@@ -111,25 +111,15 @@ def queue_of(agent: str, labels: Iterable[str] = (), host: str | None = None) ->
     return f"{_HOST}{host}" if host is not None else "+".join((agent, *sorted(set(labels))))
 
 
-def host_of(queue: str) -> str | None:
-    """Return the machine that owns this queue, or None."""
-    return queue.removeprefix(_HOST) if queue.startswith(_HOST) else None
-
-
 def form_label(agent: str, form: str) -> str:
     """Return the label of machines whose agent version supports a session format. User labels cannot contain the colon."""
     return f"{agent}:{form}"
 
 
-def named_labels(labels: Iterable[str]) -> list[str]:
-    """Return the labels that users have set."""
-    return [label for label in labels if ":" not in label]
-
-
 def serves(queue: str, *, name: str, agents: Iterable[str], labels: Iterable[str]) -> bool:
     """Return whether a machine takes tasks from a queue."""
-    if (host := host_of(queue)) is not None:
-        return host == name
+    if queue.startswith(_HOST):
+        return queue == queue_of("", host=name)
     agent, *wanted = queue.split("+")
     return agent in agents and set(wanted) <= set(labels)
 
@@ -272,7 +262,8 @@ class Machine(Value, frozen=True, kw_only=True):
             "isDraining": self.is_draining,
             "running": self.running,
             "capacity": self.capacity,
-            "labels": named_labels(self.labels),
+            # Those that users have set.
+            "labels": [label for label in self.labels if ":" not in label],
             "agents": sorted(self.agents),
             "agentVersions": {agent: version for agent, version in sorted(self.agents.items()) if version},
             "version": self.version,
