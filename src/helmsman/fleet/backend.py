@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 from contextlib import asynccontextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, cast
 
 import anyio
@@ -415,22 +415,9 @@ class FleetBackend:
         """Sessions of the fleet and of this machine, newest first, and the cursor of the next page."""
         place = None if directory is None else searched_directory(directory)
 
-        async def fleets(count: int, at: str | None) -> tuple[list[SessionInfo], str | None]:
-            found, after = await self.link.client.sessions(
-                query=query, agent=agent, directory=place, limit=count, cursor=at
-            )
-            return found, after
-
-        async def own(count: int, at: str | None) -> tuple[list[SessionInfo], str | None]:
-            return await self.own.list(
-                directory=directory,
-                query=query,
-                limit=count,
-                cursor=at,
-                include_archived=include_archived,
-                agent=agent,
-            )
-
+        asked: Any = {"query": query, "agent": agent}
+        own = partial(self.own.list, directory=directory, include_archived=include_archived, **asked)
+        fleets = partial(self.link.client.sessions, directory=place, **asked)
         return await merged({"fleet": fleets, "own": own}, limit, cursor, lambda info: info.updated_at)
 
 
@@ -451,7 +438,7 @@ def _refuse_what_stays_here(tools: Sequence[Any], options: TurnOptions) -> None:
 
 
 async def merged(
-    sources: Mapping[str, Callable[[int, str | None], Awaitable[_Page[ValueT]]]],
+    sources: Mapping[str, Callable[..., Awaitable[_Page[ValueT]]]],
     limit: int,
     cursor: str | None,
     age: Callable[[ValueT], Any],
@@ -463,7 +450,7 @@ async def merged(
             raise InvalidInput(f"{cursor!r:.100} is not a cursor of this list. Use that of the page before.")
         # A source that is missing in the cursor has no further page.
         begin = {name: given[name] for name in sources if name in given}
-    pages = {name: await sources[name](limit, at) for name, at in begin.items()}
+    pages = {name: await sources[name](limit=limit, cursor=at) for name, at in begin.items()}
     every = [(name, one) for name, (page, _) in pages.items() for one in page]
     shown = sorted(every, key=lambda named: age(named[1]), reverse=True)[:limit]
     following: dict[str, str | None] = {}
@@ -474,7 +461,8 @@ async def merged(
             if after is not None:
                 following[name] = after
         else:
-            following[name] = (await sources[name](used, begin[name]))[1] if used else begin[name]
+            at = begin[name]
+            following[name] = (await sources[name](limit=used, cursor=at))[1] if used else at
     return [one for _, one in shown], json.dumps(following) if following else None
 
 
@@ -560,20 +548,20 @@ class FleetTasks(Tasks):
         cursor: str | None = None,
     ) -> tuple[list[Task], str | None]:
         place = None if directory is None else searched_directory(directory)
-        here = super().list
+        asked: Any = {"status": status, "agent": agent}
+        own = partial(super().list, origin=origin, directory=directory, **asked)
 
-        async def fleets(count: int, at: str | None) -> tuple[list[Task], str | None]:
-            asked: Any = {"status": status, "agent": agent, "directories": None if place is None else [place]}
-            found, after = await self._client.database.tasks(lambda tasks: tasks.list(**asked, limit=count, cursor=at))
+        async def fleets(**page: Any) -> tuple[list[Task], str | None]:
+            directories = None if place is None else [place]
+            found, after = await self._client.database.tasks(
+                lambda tasks: tasks.list(directories=directories, **asked, **page)
+            )
             return list(await self.local.inside(found)), after
 
-        async def own(count: int, at: str | None) -> tuple[list[Task], str | None]:
-            return await here(status=status, origin=origin, agent=agent, directory=directory, limit=count, cursor=at)
-
-        wanted = {"fleet": fleets, "own": own} if origin is None else {"fleet": fleets} if origin == "fleet" else {}
-        if not wanted:
-            return await own(limit, cursor)
-        return await merged(wanted, limit, cursor, lambda task: task.created_at)
+        sources: dict[str, Callable[..., Awaitable[_Page[Task]]]] = {"fleet": fleets, "own": own}
+        if origin is not None:
+            return await sources["fleet" if origin == "fleet" else "own"](limit=limit, cursor=cursor)
+        return await merged(sources, limit, cursor, lambda task: task.created_at)
 
     async def of_sessions(self, session_ids: Sequence[str]) -> dict[str, tuple[Task, ...]]:
         fleets = [one for one in session_ids if is_fleets(one)]
