@@ -275,8 +275,9 @@ class TaskRun:
         if shared is None or session is None or session.worktree is None:
             return
         sizes = {} if self._transcript is None else self._transcript.sizes
-        # without a shipped transcript, the tree cannot be matched to a point in the session
-        if self._transcript is None or sizes:
+        # Without a shipped transcript, the tree cannot be matched to a point in the session. At the end of the turn the tree
+        # is stored in any case, since its agent may write the transcript a moment later (`_ship_the_rest`).
+        if self._transcript is None or sizes or at_once:
             await shared.keep(session.worktree, session.id, sizes, (sizes, self._items), at_once=at_once)
 
     async def _keep_tree(self) -> None:
