@@ -24,7 +24,7 @@ are those under `tests/`.
 | stderr flooding | `test_wire.py`, `codex/test_app_server_faults.py` | scripted |
 | `codex exec` says nothing, nonsense, too much, never ends, leaves children | `codex/test_exec_faults.py` | scripted |
 | state directory full or read-only: registry, audit log, rules, engines, HTTP token | `test_storage.py` | real |
-| registry damaged, removed, locked, of a later version | `store/test_database.py`, `store/test_schema.py` | – |
+| registry damaged, removed, locked, of a later version | `store/test_database.py`, `store/test_contract.py` | – |
 | wall clock set forward and back | `test_clock.py` | real |
 | two Helmsmen with engines of their own on one session | `test_two_helmsmen.py` | real |
 | two Helmsmen on one detached engine | `live/test_detached.py` | real |
