@@ -333,3 +333,31 @@ async def test_nothing_is_written_beside_codex(tmp_path: Path) -> None:
     made = hiding_directories(plain, tmp_path / "state", HiddenPlaces(hidden=(tmp_path / "x",)))
     assert [place.parent.parent for place in made] == [Path("/var/tmp")]
     assert [*plain.parent.iterdir()] == [plain]
+
+
+def test_a_process_that_does_not_see_the_state_directory_keeps_the_second_place(tmp_path: Path) -> None:
+    """Such as one in a container with the same /var/tmp, which clears up before it makes its own."""
+    program = (
+        "import sys; from pathlib import Path\n"
+        "from helmsman.agents.codex.sandbox import hiding_directories\n"
+        "from helmsman.agents.sandbox_view import HiddenPlaces\n"
+        "print(*hiding_directories(Path('/x'), Path(sys.argv[1]), HiddenPlaces(hidden=(Path('/y'),))), sep='\\n')"
+    )
+    elsewhere = [
+        "unshare",
+        "--user",
+        "--map-root-user",
+        "--mount",
+        "sh",
+        "-c",
+        'mount -t tmpfs tmpfs "$0" && exec "$@"',
+    ]
+    elsewhere.append(str(tmp_path))
+    if subprocess.run([*elsewhere, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("No other mount namespace can be made here.")
+    made = hiding_directories(Path("/x"), tmp_path / "state", HiddenPlaces(hidden=(Path("/y"),)))
+    assert [place.is_relative_to("/var/tmp") for place in made] == [False, True]
+    command = [*elsewhere, sys.executable, "-c", program, str(tmp_path / "other")]
+    others = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout.split()
+    assert [place.startswith("/var/tmp/") for place in others] == [False, True]
+    assert all(place.is_dir() for place in made)

@@ -173,8 +173,10 @@ def _second_place(first: Path) -> Path:
         if os.statvfs(base).f_flag & os.ST_NOEXEC:
             continue
         with suppress(OSError):
-            _clear_second_places(base)
-            made = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
+            # Another mount namespace, such as a container's, may have other state directories at the same paths.
+            prefix = f"{_PREFIX}{_MOUNTS.stat().st_ino}-"
+            _clear_second_places(base, prefix)
+            made = Path(tempfile.mkdtemp(prefix=prefix, dir=base))
             try:
                 (made / _OF).symlink_to(first)
                 link.unlink(missing_ok=True)
@@ -185,14 +187,17 @@ def _second_place(first: Path) -> Path:
     raise OSError(errno.ENOENT, "no second place for programs")
 
 
-def _clear_second_places(base: Path) -> None:
-    """Remove those whose state directory is gone."""
-    for place in base.glob(f"{_PREFIX}*"):
-        if (place / _OF).is_symlink() and not (place / _OF).exists():
-            shutil.rmtree(place, ignore_errors=True)
+def _clear_second_places(base: Path, prefix: str) -> None:
+    """Remove those with this prefix whose state directory is gone."""
+    for place in base.glob(f"{prefix}*"):
+        # One of another user must not prevent ours.
+        with suppress(OSError):
+            if (place / _OF).is_symlink() and not (place / _OF).exists():
+                shutil.rmtree(place, ignore_errors=True)
 
 
 _PREFIX: Final = "helmsman-bubblewrap-"
+_MOUNTS: Final = Path("/proc/self/ns/mnt")
 _OF: Final = "of"
 _UNRECORDED: Final[dict[Path, Path]] = {}
 """Second places that only this process knows."""
