@@ -15,6 +15,7 @@ from helmsman.cli.command import cli_command
 from helmsman.cli.consoles import result_console, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.output import can_ask, confirmed, counted, print_json, print_message, yes_option
+from helmsman.clients.codex_plugin_cc import notes_on_earlier_work
 from helmsman.clients.entries import OldServer, OwnEntry
 from helmsman.clients.locations import CLIENTS, Client, ClientPlatform, Location, Scope, claude_project
 from helmsman.clients.plugin import PluginOf
@@ -310,7 +311,15 @@ def _plugin_notes(program: Client, around: ClientPlatform) -> list[str]:
     again = (
         f"{program.title} has Helmsman's MCP server as an entry too. Remove it: helmsman install {program.key} --remove"
     )
-    return [program.after, *([again] if twice else [])]
+    return [program.after, *([again] if twice else []), *_earlier_work(program, around)]
+
+
+def _earlier_work(program: Client, around: ClientPlatform) -> list[str]:
+    """Return what the user can continue of the plugin that Helmsman's replaces."""
+    if program.key != "claude":
+        return []
+    claude_home = around.env.get("CLAUDE_CONFIG_DIR") or around.home / ".claude"
+    return notes_on_earlier_work(Path(claude_home), Path(around.path("{codex}")))
 
 
 def _variable(given: str) -> tuple[str, str]:
@@ -381,6 +390,7 @@ def _notes(program: Client, scope: Scope | None, around: ClientPlatform) -> list
         program.limits,
         *filter(None, [program.notes.get(scope or "user")]),
         program.after,
+        *_earlier_work(program, around),
     ]
     # Some clients have one file for both scopes.
     own = {program.location(each, around).path for each in program.places if each != "project"}
