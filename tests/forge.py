@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-REPOSITORY = "/repos/acme/widgets"
+REPOSITORY = re.compile(r"/repos/(acme/\w+)")
 
 
 class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
@@ -26,7 +26,7 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
 
 
 class Forge:
-    """Repository acme/widgets, with its issues and pull requests. The block ends the server."""
+    """Repositories of acme, with issues and pull requests. The block ends the server."""
 
     def __init__(self) -> None:
         self.issues: dict[int, dict[str, Any]] = {}
@@ -108,23 +108,25 @@ class Forge:
             self.said.append((method, path, given))
         if path == "/user":
             return 200, {"login": "me"}
-        inside = path.removeprefix(REPOSITORY)
+        found = REPOSITORY.match(path)
+        repository, inside = ("", path) if found is None else (found[1], path[found.end() :])
+        pulls = [pull for pull in self.pulls if pull["repository"] == repository]
         match method, inside.strip("/").split("/"):
             case "GET", ["issues", number]:
                 return 200, self.issues[int(number)]
             case "GET", ["issues", number, "comments"]:
                 return 200, self.issues[int(number)]["said"] if int(number) in self.issues else self.comments
             case "GET", ["pulls"]:
-                return 200, [pull for pull in self.pulls if pull["state"] == "open"]
+                return 200, [pull for pull in pulls if pull["state"] == "open"]
             case "POST", ["pulls"]:
-                url = f"https://github.com/acme/widgets/pull/{len(self.pulls) + 7}"
-                self.pulls.append({**given, "number": len(self.pulls) + 7, "html_url": url, "state": "open"})
+                number_and_url = {"number": 7, "html_url": f"https://github.com/{repository}/pull/7"}
+                self.pulls.append({**given, **number_and_url, "repository": repository, "state": "open"})
                 return 201, self.pulls[-1]
             case "PATCH", ["pulls", _]:
-                self.pulls[-1] |= given
-                return 200, self.pulls[-1]
+                pulls[-1] |= given
+                return 200, pulls[-1]
             case "GET", ["pulls", _]:
-                return 200, {**self.pulls[-1], "head": {"sha": self.head()}, "merged": False}
+                return 200, {**pulls[-1], "head": {"sha": self.head()}, "merged": False}
             case "GET", ["pulls", _, "comments"]:
                 return 200, self.review_comments
             case "GET", ["pulls", _, "reviews"]:

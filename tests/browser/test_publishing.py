@@ -62,7 +62,7 @@ async def test_changes_are_committed_and_published_after_one_permission(
         await page.click("dialog [data-yes]")
         await page.until_text("#toasts", "Pull request: https://github.com/acme/widgets/pull/7")
         assert forge.said[0][2]["title"] == "Greet"
-        assert session.state.publication.allowed == ADDRESS
+        assert session.state.publication.allowed == (ADDRESS,)
         assert git(bare, "show", "--format=%s", "--name-only", forge.said[0][2]["head"]) == "Greet\n\nhello.txt"
 
     # A saved prompt is offered, completed, and sent as its text.

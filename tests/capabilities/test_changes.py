@@ -494,8 +494,13 @@ async def test_a_session_in_two_repositories_works_in_both_and_nowhere_else(
     applied = await helm.extras.changes.apply(session.id, digest=changed.diff.digest)
     assert (applied.repository, applied.others) == (git_repo, (lib,))
     assert (lib / "made.txt").read_text(encoding="utf-8") == "a\n"
-    with pytest.raises(InvalidInput, match="several repositories"):
-        await helm.extras.publishing.commit(session.id, "Both", digest=changed.diff.digest)
+    in_trees = await helm.extras.publishing.commit(session.id, "Bring both", digest=changed.diff.digest, applied=True)
+    assert [(one.directory, git(one.directory, "show", "--format=%s", "--name-only")) for one in in_trees] == [
+        (git_repo, "Bring both\n\nmade.txt\n"),
+        (lib, "Bring both\n\nmade.txt\n"),
+    ]
+    made = await helm.extras.publishing.commit(session.id, "Both", digest=changed.diff.digest)
+    assert [one.branch for one in made] == [tree.branch, other.branch]
     with pytest.raises(CannotRewind, match="several repositories"):
         await helm.extras.rewinding.preview(session.id, part="files")
     await helm.extras.changes.discard(session.id)

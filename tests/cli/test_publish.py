@@ -15,6 +15,7 @@ import pytest
 from helmsman.capabilities.forge import Repository, issue_of, quoted, repository_of
 from helmsman.errors import InvalidInput
 from helmsman.testing import ScriptedModel, add, patch, run, say
+from helmsman.testing.repository import make_repository
 from tests.cli.conftest import Cli
 from tests.forge import Forge, GitLabForge
 from tests.tmux import on_tmux
@@ -205,6 +206,41 @@ async def test_without_a_login_at_the_forge_the_error_says_that_the_branch_is_pu
     assert "gh auth login" in done.stderr
     assert "The branch is pushed. Or open it by hand: https://github.com/acme/widgets/compare/" in done.stderr
     assert git(remote, "branch", "--list", "helmsman/*") != ""
+
+
+@pytest.mark.anyio
+async def test_a_session_in_two_repositories_gets_a_branch_and_a_pull_request_in_each(
+    cli: Cli, model: ScriptedModel, forge: Forge, remote: Path, tmp_path: Path
+) -> None:
+    lib, gears = make_repository(tmp_path / "lib"), "https://github.com/acme/gears.git"
+    bare = tmp_path / "gears.git"
+    git(tmp_path, "clone", "--quiet", "--bare", str(lib), str(bare))
+    git(lib, "remote", "add", "origin", gears)
+    configuration = Path(cli.env["HOME"], ".gitconfig")
+    instead = configuration.read_text(encoding="utf-8") + f'[url "{bare}"]\n\tinsteadOf = {gears}\n'
+    configuration.write_text(instead, encoding="utf-8")
+    model.on("Both", run("echo a > made.txt; cp made.txt ../lib-*/"), say("Done."))
+    done = await cli.run("run", *AUTO, "--worktree", "--add-dir", str(lib), "Both")
+    assert done.exit_code == 0, done.stderr
+
+    bare.rename(tmp_path / "away")
+    refused = await cli.run("pr", "-m", "Make it", "--yes")
+    assert (refused.exit_code, forge.said) == (1, []), refused.stderr
+    assert git(remote, "branch", "--list", "helmsman/*") == "", "nothing is pushed where one side cannot be reached"
+    (tmp_path / "away").rename(bare)
+
+    done = await cli.run("pr", "-m", "Make it", "--yes", "--json")
+    assert done.exit_code == 0, done.stderr
+    (opened,) = done.json
+    both = [opened, *opened["others"]]
+    assert [one["remote"] for one in both] == [ADDRESS, gears]
+    assert [one["pullRequest"] for one in both] == [
+        f"https://github.com/acme/{name}/pull/7" for name in ("widgets", "gears")
+    ]
+    for place, one in zip((remote, bare), both, strict=True):
+        assert git(place, "show", "--format=%s", "--name-only", one["branch"]) == "Make it\n\nmade.txt"
+    followed = await cli.run("watch-pr", "--once")
+    assert followed.stderr.count("nothing to do") == 2, followed.stderr
 
 
 @pytest.mark.anyio

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from helmsman.errors import ApplyConflict, InvalidInput
+from helmsman.errors import ApplyConflict, InvalidInput, WorktreeError
 from helmsman.git import lifecycle, tree_changes
 from helmsman.git.patches import settle_writes
 from helmsman.git.worktree import Worktree, all_records, places, read_records, worktree_of
@@ -181,3 +181,23 @@ def test_a_worktree_carries_uncommitted_changes_over_and_brings_back_only_its_ow
     since = tree_changes.commits_since(tree.main_git, tree.published_since, tree.branch)
     assert since == ["Uncommitted changes of main"]  # published with the session's commits, so it is shown
     assert not lifecycle.create(tree.path, state_dir / "other").has_uncommitted
+
+
+def test_a_commit_is_made_in_every_repository_or_in_none(both: Worktree) -> None:
+    (other,) = both.others
+    heads = [git(one.path, "rev-parse", "HEAD") for one in both.each]
+    shown = tree_changes.diff(both).digest
+    lock = other.repository_git_dir / "refs" / "heads" / f"{other.branch}.lock"  # as of another git that writes there
+    lock.touch()
+    with pytest.raises(WorktreeError):
+        tree_changes.commit_worktrees(both, "Rename it in both", digest=shown)
+    assert [git(one.path, "rev-parse", "HEAD") for one in both.each] == heads
+    lock.unlink()
+    made = tree_changes.commit_worktrees(both, "Rename it in both", digest=shown)
+    assert [(one.directory, one.branch) for one in made] == [(one.path, one.branch) for one in both.each]
+    assert [git(one.path, "status", "--porcelain") for one in both.each] == ["", ""]
+    assert tree_changes.is_committed(both)
+
+    (other.path / "more.txt").write_text("more\n", encoding="utf-8")
+    (alone,) = tree_changes.commit_worktrees(both, "Only here", digest=tree_changes.diff(both).digest)
+    assert alone.directory == other.path

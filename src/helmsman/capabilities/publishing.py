@@ -25,10 +25,10 @@ from helmsman.capabilities.forge import (
     quoted,
     repository_of,
 )
-from helmsman.errors import ConfirmationNeeded, DiffChanged, HelmsmanError, InvalidInput
+from helmsman.errors import ConfirmationNeeded, DiffChanged, HelmsmanError, InvalidInput, WorktreeError
 from helmsman.git import tree_changes
 from helmsman.git.command import Git, find_git
-from helmsman.model.events import CommandExecution, FileChange, Publication, PublicationChanged
+from helmsman.model.events import CommandExecution, FileChange, Publication, PublicationChanged, Published
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -48,12 +48,15 @@ CommitPlace = Literal["worktree", "tree"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToCommit:
-    """What would be committed, and where. `is_committed`: it is already."""
+    """Changes to commit, and where: one directory for each repository, and its branch if that is a worktree's.
+
+    `is_committed`: they are already.
+    """
 
     session_id: str
     place: CommitPlace
-    directory: Path
-    branch: str | None
+    directories: tuple[Path, ...]
+    branches: tuple[str, ...]
     files: tuple[str, ...]
     digest: str
     patch: bytes
@@ -64,12 +67,14 @@ class ToCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToPublish:
-    """Where commits of a session would go. `repository` is the one at a forge, and `by` the program that asks it.
+    """Where commits of a session in one repository would go.
 
-    Without the program, the user opens the pull request at `open_at`.
+    `directory` is its main tree, `repository` the one at a forge, and `by` the program that asks it. Without the program,
+    the user opens the pull request at `open_at`.
     """
 
     session_id: str
+    directory: Path
     branch: str
     base: str
     url: str
@@ -108,19 +113,19 @@ class Publishing:
             InvalidInput: It is not known what the session changed.
         """
         session = await self._helm.session(session_id)
-        _require_one_repository(session.worktree)
         changed = await self._changes.diff(session_id)
-        tree = session.worktree
-        own = None if applied else tree
+        own = None if applied else session.worktree
         is_committed = own is not None and await anyio.to_thread.run_sync(tree_changes.is_committed, own)
         title, text = described(session)
-        git = await self._git(session, applied=applied)
+        files = {name for one in changed.diff.files for name in (one.path, one.old_path) if name}
+        gits = await self._gits(session, applied=applied)
+        used = {prefix: git for prefix, git in gits.items() if any(file.startswith(prefix) for file in files)} or gits
         return ToCommit(
             session_id=session.id,
             place="tree" if own is None else "worktree",
-            directory=git.work_tree,
-            branch=None if own is None else own.branch,
-            files=tuple(sorted({name for one in changed.diff.files for name in (one.path, one.old_path) if name})),
+            directories=tuple(git.work_tree for git in used.values()),
+            branches=() if own is None else tuple(own.by_prefix[prefix].branch for prefix in used),
+            files=tuple(sorted(files)),
             digest=changed.diff.digest,
             patch=changed.diff.patch,
             is_committed=is_committed,
@@ -128,8 +133,10 @@ class Publishing:
             text=text,
         )
 
-    async def commit(self, session_id: str, message: str, *, digest: str, applied: bool = False) -> CommitMade:
-        """Commit the changes shown under this digest.
+    async def commit(
+        self, session_id: str, message: str, *, digest: str, applied: bool = False
+    ) -> tuple[CommitMade, ...]:
+        """Commit the changes shown under this digest: one commit in each repository with changes, in all or none.
 
         Raises:
             DiffChanged: The session has changed something else since.
@@ -140,61 +147,76 @@ class Publishing:
         await self._helm.require_own(session_id, "commit its changes")
         session = await self._helm.session(session_id)
         tree = session.worktree
-        _require_one_repository(tree)
         if tree is not None and not applied:
             # Commands that still run could change files during the commit.
             await self._changes.stop_work(session_id)
-            commit = partial(tree_changes.commit_worktree, tree, message, digest=digest)
+            commit = partial(tree_changes.commit_worktrees, tree, message, digest=digest)
             return await anyio.to_thread.run_sync(commit)
         if session.state.is_running:
             raise InvalidInput(f"Session {session_id} is still at work. Wait for it, or interrupt it, then try again.")
         looked = await self.look(session_id, applied=applied)
         if looked.digest != digest:
             raise DiffChanged("The session's changes are not those that were shown. Nothing was committed; look again.")
-        git = await self._git(session, applied=applied)
-        return await anyio.to_thread.run_sync(tree_changes.commit_files, git, looked.files, message)
+        places = [
+            (git, [file.removeprefix(prefix) for file in looked.files if file.startswith(prefix)])
+            for prefix, git in (await self._gits(session, applied=applied)).items()
+        ]
+        return await anyio.to_thread.run_sync(tree_changes.commit_files, places, message)
 
     # --- pull requests -----------------------------------------------------------------------------------------------
 
-    async def target(
+    async def targets(
         self, session_id: str, *, base: str | None = None, remote: str | None = None, branch: str | None = None
-    ) -> ToPublish:
-        """Return where the session's commits would be pushed.
+    ) -> tuple[ToPublish, ...]:
+        """Return where the session's commits would be pushed, for each repository with commits.
 
         Raises:
-            InvalidInput: It has no worktree, or the repository has no such remote.
+            InvalidInput: It has no worktree, or a repository has no such remote.
         """
         session = await self._helm.session(session_id)
         tree = await self._changes.own_tree(session_id)
-        _require_one_repository(tree)
-        name = branch or session.state.publication.branch or tree.branch
-        return await anyio.to_thread.run_sync(partial(_target, session, tree, name, base, remote))
+        return await anyio.to_thread.run_sync(partial(_targets, session, tree, branch, base, remote))
 
     async def allow(self, session_id: str, url: str) -> None:
         """Record that the user lets this session's commits go to this address, and its pull request with them."""
         await self._helm.require_own(session_id, "let it publish")
         session = await self._helm.session(session_id)
-        self._record(session, replace(session.state.publication, allowed=url))
+        known = session.state.publication
+        self._record(session, replace(known, allowed=tuple(dict.fromkeys((*known.allowed, url)))))
 
-    async def push(self, session_id: str, target: ToPublish) -> None:
-        """Push the session's branch.
+    async def push(self, session_id: str, targets: Sequence[ToPublish]) -> None:
+        """Push the session's branches. Each push is tried first, so that one that is refused sends nothing.
 
         Raises:
-            ConfirmationNeeded: The user has not allowed that for this session and address.
-            WorktreeError: The other side refuses, or cannot be reached.
+            ConfirmationNeeded: The user has not allowed that for this session and an address.
+            WorktreeError: Another side refuses, or cannot be reached. The message names the branches that were pushed.
         """
         await self._helm.require_own(session_id, "push its commits")
         session = await self._helm.session(session_id)
-        _require_allowed(session, target.url)
-        tree = await self._changes.own_tree(session_id)
+        for target in targets:
+            _require_allowed(session, target.url)
+        trees = {one.repository: one for one in (await self._changes.own_tree(session_id)).each}
 
-        def push() -> None:
-            tree_changes.push(
-                tree.main_git, target.url, tree_changes.head_of(tree.main_git, tree.branch), target.branch
-            )
+        def push(target: ToPublish, *, only_try: bool = False) -> None:
+            tree = trees[target.directory]
+            head = tree_changes.head_of(tree.main_git, tree.branch)
+            tree_changes.push(tree.main_git, target.url, head, target.branch, only_try=only_try)
 
-        await anyio.to_thread.run_sync(push)
-        self._record(session, replace(session.state.publication, branch=target.branch))
+        if len(targets) > 1:
+            for target in targets:
+                await anyio.to_thread.run_sync(partial(push, target, only_try=True))
+        pushed: list[str] = []
+        for target in targets:
+            try:
+                await anyio.to_thread.run_sync(push, target)
+            except WorktreeError as error:
+                if not pushed:
+                    raise
+                raise WorktreeError(f"{error.message} Pushed before that: {', '.join(pushed)}.") from error
+            pushed.append(f"{target.branch} to {target.url}")
+            known = session.state.publication.at(str(target.directory))
+            opened = None if known is None else known.pull_request
+            self._publish(session, target, opened)
 
     async def open(self, session_id: str, target: ToPublish, title: str, text: str, *, draft: bool = False) -> str:
         """Open a pull request for the pushed branch, or renew the text of the open one. Return its address.
@@ -206,13 +228,13 @@ class Publishing:
         await self._helm.require_own(session_id, "open a pull request for it")
         session = await self._helm.session(session_id)
         _require_allowed(session, target.url)
-        repository, tree = repository_of(target.url), await self._changes.own_tree(session_id)
+        repository = repository_of(target.url)
         if repository is None:
             raise InvalidInput(f"{target.url} is at no forge that is known here. The branch is pushed.")
         issue = session.state.publication.issue
         # The text may name the issue already.
         body = text if issue is None or issue in text else f"{text}\n\nFor {issue}"
-        forge = forge_of(repository, tree.repository)
+        forge = forge_of(repository, target.directory)
         request = partial(
             forge.open_pull_request, branch=target.branch, base=target.base, title=title, text=body, draft=draft
         )
@@ -221,13 +243,13 @@ class Publishing:
         except HelmsmanError as error:
             by_hand = forge.address_to_open(target.base, target.branch)
             raise HelmsmanError(f"{error.message} The branch is pushed. Or open it by hand: {by_hand}") from error
-        self._record(session, replace(session.state.publication, pull_request=opened))
+        self._publish(session, target, opened)
         return opened
 
     # --- following a pull request ------------------------------------------------------------------------------------
 
-    async def news(self, session_id: str, authors: Collection[str] = ()) -> PullRequestNews:
-        """Return the news of the session's pull request.
+    async def news(self, session_id: str, authors: Collection[str] = ()) -> tuple[PullRequestNews, ...]:
+        """Return the news of each of the session's pull requests.
 
         Comments count only of members of the repository and of `authors`: a turn acts on them and pushes the result, and on
         a public repository anybody may comment.
@@ -236,17 +258,18 @@ class Publishing:
             InvalidInput: It has no pull request.
         """
         session = await self._helm.session(session_id)
-        forge, number = await self._pull_request(session)
-        state = await anyio.to_thread.run_sync(forge.pull_request, number)
-        answered = set(session.state.publication.answered)
-        comments = [comment for comment in state.comments if comment.id not in answered]
-        heeded = tuple(one for one in comments if one.is_by_member or one.author in authors)
-        return PullRequestNews(
-            state=state,
-            failed=tuple(check for check in state.failed if check.id not in answered),
-            comments=heeded,
-            ignored=tuple(dict.fromkeys(one.author for one in comments if one not in heeded)),
-        )
+        known = session.state.publication
+        opened = [one for one in known.published if one.pull_request is not None]
+        if not opened:
+            raise InvalidInput(
+                f"Session {session.id} has no pull request. Open one: helmsman session pr {session.id[-8:]}"
+            )
+
+        def ask() -> list[PullRequestState]:
+            return list(map(_ask, opened))
+
+        answered = set(known.answered)
+        return tuple(_news(state, answered, authors) for state in await anyio.to_thread.run_sync(ask))
 
     async def handled(self, session_id: str, ids: Sequence[str]) -> None:
         """Record that a turn was started for these checks and comments."""
@@ -254,16 +277,21 @@ class Publishing:
         known = session.state.publication
         self._record(session, replace(known, answered=tuple(dict.fromkeys((*known.answered, *ids)))))
 
-    async def answer(self, session_id: str, comment: Comment, text: str) -> None:
-        """Answer a comment on the session's pull request.
+    async def answer(self, session_id: str, pull_request: str, comment: Comment, text: str) -> None:
+        """Answer a comment on a pull request of the session.
 
         Raises:
             ConfirmationNeeded: The user has not allowed that for this session.
+            InvalidInput: The session has no such pull request.
         """
         session = await self._helm.session(session_id)
-        if session.state.publication.allowed is None:
+        known = session.state.publication
+        if not known.allowed:
             raise ConfirmationNeeded("The user has not allowed this session to publish. Nothing was sent.")
-        forge, number = await self._pull_request(session)
+        place = next((one for one in known.published if one.pull_request == pull_request), None)
+        if place is None:
+            raise InvalidInput(f"{pull_request} is no pull request of session {session.id}.")
+        forge, number = _pull_request(place)
         await anyio.to_thread.run_sync(forge.answer, number, comment, text)
 
     # --- issues ------------------------------------------------------------------------------------------------------
@@ -299,25 +327,23 @@ class Publishing:
     def _record(self, session: Session, publication: Publication) -> None:
         session.apply(PublicationChanged(session_id=session.id, publication=publication))
 
-    async def _pull_request(self, session: Session) -> tuple[Forge, int]:
-        url = session.state.publication.pull_request
-        found = None if url is None else pull_request_of(url)
-        if found is None:
-            raise InvalidInput(
-                f"Session {session.id} has no pull request. Open one: helmsman session pr {session.id[-8:]}"
-            )
-        tree = await self._changes.own_tree(session.id)
-        return forge_of(found[0], tree.repository), found[1]
+    def _publish(self, session: Session, target: ToPublish, pull_request: str | None) -> None:
+        """Record the pushed branch of a repository, and its pull request."""
+        known = session.state.publication
+        new = Published(repository=str(target.directory), branch=target.branch, pull_request=pull_request)
+        others = (one for one in known.published if one.repository != new.repository)
+        self._record(session, replace(known, published=(*others, new)))
 
-    async def _git(self, session: Session, *, applied: bool) -> Git:
-        tree = session.worktree
-        if tree is not None:
-            return tree.main_git if applied else tree.own_git
+    async def _gits(self, session: Session, *, applied: bool) -> dict[str, Git]:
+        """Return git in each tree to commit in, by the beginning of its paths in the session's diff."""
+        if session.worktree is not None:
+            trees = session.worktree.by_prefix.items()
+            return {prefix: one.main_git if applied else one.own_git for prefix, one in trees}
         place, state_dir = Path(session.directory or "."), self._helm.settings.state_dir
         git = await anyio.to_thread.run_sync(find_git, place, state_dir)
         if git is None:
             raise InvalidInput(f"{place} is in no git repository, so there is nothing to commit to.")
-        return git
+        return {"": git}
 
 
 def described(session: Session) -> tuple[str, str]:
@@ -340,13 +366,17 @@ def verified(session: Session) -> str:
     return "\n".join(["Commands after the last edit:", *lines]) if lines else ""
 
 
-def prompt_for(failed: Sequence[FailedCheck], comments: Sequence[Comment]) -> str:
-    """Return the message of a turn that handles failed checks and comments of a pull request."""
+def prompt_for(news: Sequence[PullRequestNews]) -> str:
+    """Return the message of a turn that handles failed checks and comments of pull requests."""
     parts = [f"Your pull request needs work. {_DATA}"]
-    parts += [f"The check {_plain(one.name)!r} failed:\n\n{quoted(one.summary or one.url)}" for one in failed]
-    for comment in comments:
-        place = f" on {_plain(comment.place)}" if comment.place else ""
-        parts.append(f"{_plain(comment.author)} commented{place}:\n\n{quoted(comment.text)}")
+    for one in news:
+        where = f" of {one.state.url}" if len(news) > 1 else ""
+        parts += [
+            f"The check {_plain(it.name)!r}{where} failed:\n\n{quoted(it.summary or it.url)}" for it in one.failed
+        ]
+        for comment in one.comments:
+            place = f" on {_plain(comment.place)}" if comment.place else ""
+            parts.append(f"{_plain(comment.author)} commented{place}{where}:\n\n{quoted(comment.text)}")
     parts.append("Fix it here in the working tree, and do not commit. Say in a few sentences what you did.")
     return "\n\n".join(parts)
 
@@ -357,36 +387,60 @@ def _plain(text: str) -> str:
 
 
 def _require_allowed(session: Session, url: str) -> None:
-    if session.state.publication.allowed != url:
+    if url not in session.state.publication.allowed:
         raise ConfirmationNeeded(f"The user has not allowed session {session.id} to push to {url}. Nothing was sent.")
 
 
-def _require_one_repository(tree: Worktree | None) -> None:
-    """Refuse to publish a session that works in several repositories.
-
-    Raises:
-        InvalidInput: It does.
-    """
-    if tree is not None and tree.others:
-        raise InvalidInput(
-            "This session works in several repositories. Apply its changes, then commit and push in each repository.",
-            parameter="session_id",
-        )
+def _pull_request(published: Published) -> tuple[Forge, int]:
+    found = pull_request_of(published.pull_request or "")
+    if found is None:
+        raise InvalidInput(f"{published.pull_request} is no address of a pull request.")
+    return forge_of(found[0], Path(published.repository)), found[1]
 
 
-def _target(session: Session, tree: Worktree, branch: str, base: str | None, remote: str | None) -> ToPublish:
-    """Blocks."""
-    found: PushTarget = tree_changes.push_target(tree.main_git, branch=branch, base=base, remote=remote)
-    repository = repository_of(found.url)
-    forge = None if repository is None else forge_of(repository, tree.repository)
-    return ToPublish(
-        session_id=session.id,
-        branch=branch,
-        base=found.base,
-        url=found.url,
-        repository=None if repository is None else str(repository),
-        by=forge.program if forge is not None and forge.is_installed else None,
-        open_at=None if forge is None else forge.address_to_open(found.base, branch),
-        commits=tuple(tree_changes.commits_since(tree.main_git, tree.published_since, tree.branch)),
-        is_allowed=session.state.publication.allowed == found.url,
+def _ask(published: Published) -> PullRequestState:
+    """Return the state of a pull request. Blocks."""
+    forge, number = _pull_request(published)
+    return forge.pull_request(number)
+
+
+def _news(state: PullRequestState, answered: Collection[str], authors: Collection[str]) -> PullRequestNews:
+    comments = [comment for comment in state.comments if comment.id not in answered]
+    heeded = tuple(one for one in comments if one.is_by_member or one.author in authors)
+    return PullRequestNews(
+        state=state,
+        failed=tuple(check for check in state.failed if check.id not in answered),
+        comments=heeded,
+        ignored=tuple(dict.fromkeys(one.author for one in comments if one not in heeded)),
     )
+
+
+def _targets(
+    session: Session, tree: Worktree, branch: str | None, base: str | None, remote: str | None
+) -> tuple[ToPublish, ...]:
+    """Blocks."""
+    known, found = session.state.publication, list[ToPublish]()
+    for one in tree.each:
+        commits = tree_changes.commits_since(one.main_git, one.published_since, one.branch)
+        if not commits:
+            continue
+        before = known.at(str(one.repository))
+        name = branch or (one.branch if before is None else before.branch)
+        push: PushTarget = tree_changes.push_target(one.main_git, branch=name, base=base, remote=remote)
+        repository = repository_of(push.url)
+        forge = None if repository is None else forge_of(repository, one.repository)
+        found.append(
+            ToPublish(
+                session_id=session.id,
+                directory=one.repository,
+                branch=name,
+                base=push.base,
+                url=push.url,
+                repository=None if repository is None else str(repository),
+                by=forge.program if forge is not None and forge.is_installed else None,
+                open_at=None if forge is None else forge.address_to_open(push.base, name),
+                commits=tuple(commits),
+                is_allowed=push.url in known.allowed,
+            )
+        )
+    return tuple(found)

@@ -17,8 +17,7 @@ from helmsman.cli.output import agree, can_ask, counted, print_message, print_re
 from helmsman.errors import ConfirmationNeeded, HelmsmanError, InvalidInput
 
 if TYPE_CHECKING:
-    from helmsman.capabilities.forge import Comment, FailedCheck
-    from helmsman.capabilities.publishing import ToCommit, ToPublish
+    from helmsman.capabilities.publishing import PullRequestNews, ToCommit, ToPublish
     from helmsman.cli.displays import Display
     from helmsman.client import Helmsman
     from helmsman.git.tree_changes import CommitMade
@@ -98,8 +97,9 @@ def commit_command(session: str, message: str | None, applied: bool, agreed: boo
     """
     host().begin_change()
     made = _commit(session, message, applied=applied, agreed=agreed, as_json=as_json)
-    shown = {"sessionId": session, "commit": made.commit, "branch": made.branch, "directory": str(made.directory)}
-    print_result(f"Committed {made.commit[:8]} on {made.branch}: {one_line(made.title)}", shown, as_json=as_json)
+    shown = [{"commit": one.commit, "branch": one.branch, "directory": str(one.directory)} for one in made]
+    lines = [f"Committed {one.commit[:8]} on {one.branch}: {one_line(one.title)}" for one in made]
+    print_result("\n".join(lines), {"sessionId": session} | _first(shown), as_json=as_json)
 
 
 @cli_command(
@@ -138,36 +138,49 @@ def pr_command(
     text = message or ""
     # With nothing to commit, the existing commits are published.
     if not looked.is_committed:
-        text = _commit(session, message, applied=False, agreed=agreed, as_json=as_json, looked=looked).message
-    target = with_helmsman(lambda helm: helm.extras.publishing.target(session, base=base, remote=remote, branch=branch))
+        text = _commit(session, message, applied=False, agreed=agreed, as_json=as_json, looked=looked)[0].message
+    targets = with_helmsman(
+        lambda helm: helm.extras.publishing.targets(session, base=base, remote=remote, branch=branch)
+    )
     # An empty pull request would be refused by the forge, after the push.
-    if not target.commits:
+    if not targets:
         raise InvalidInput("There is nothing to publish: the session's branch has no commit of its own.")
-    _ask_once(target, agreed=agreed, as_json=as_json)
+    for target in targets:
+        _ask_once(target, agreed=agreed, as_json=as_json)
     # The first commit's title, where the work was committed before.
-    title, _, body = (text or f"{target.commits[0]}\n\n{looked.text}").strip().partition("\n")
+    title, _, body = (text or f"{targets[0].commits[0]}\n\n{looked.text}").strip().partition("\n")
 
-    async def publish(helm: Helmsman) -> str | None:
+    async def publish(helm: Helmsman) -> list[str | None]:
         from helmsman.capabilities.publishing import verified
 
         publishing = helm.extras.publishing
-        await publishing.push(session, target)
-        # Without the forge's program the branch is pushed, and the user opens the pull request.
-        if target.by is None:
-            return None
+        await publishing.push(session, targets)
         # What was verified is derived from events, not from what the agent says.
         whole = "\n\n".join(filter(None, (body.strip(), verified(await helm.session(session)))))
-        return await publishing.open(session, target, title.strip(), whole, draft=draft)
+        return [
+            # Without the forge's program the branch is pushed, and the user opens the pull request.
+            None if one.by is None else await publishing.open(session, one, title.strip(), whole, draft=draft)
+            for one in targets
+        ]
 
     with at_work("Publishing", as_json=as_json):
         opened = with_helmsman(publish)
-    shown = {"sessionId": session, "branch": target.branch, "remote": target.url, "pullRequest": opened}
-    print_result(_published(target, opened), shown, as_json=as_json)
+    shown = [
+        {"branch": one.branch, "remote": one.url, "pullRequest": url} for one, url in zip(targets, opened, strict=True)
+    ]
+    lines = [_published(one, url) for one, url in zip(targets, opened, strict=True)]
+    print_result("\n".join(lines), {"sessionId": session} | _first(shown), as_json=as_json)
     if not watch:
         return ExitCode.OK
-    if opened is None:
+    if not any(opened):
         raise InvalidInput("There is no pull request to follow.")
     return _watch(session, as_json=as_json)
+
+
+def _first(shown: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the fields of the first repository, and those of the others as a list."""
+    first, *others = shown
+    return first | ({"others": others} if others else {})
 
 
 def _published(target: ToPublish, opened: str | None) -> str:
@@ -203,11 +216,12 @@ def watch_pr_command(session: str, as_json: bool, **options: Any) -> int:
 
 def _commit(
     session: str, message: str | None, *, applied: bool, agreed: bool, as_json: bool, looked: ToCommit | None = None
-) -> CommitMade:
+) -> tuple[CommitMade, ...]:
     shown = looked or with_helmsman(lambda helm: helm.extras.publishing.look(session, applied=applied))
     if shown.is_committed or not shown.files:
-        raise InvalidInput(f"There is nothing to commit in {shown.directory}.")
-    where = f"on {shown.branch}" if shown.branch else f"in {one_line(str(shown.directory))}"
+        raise InvalidInput(f"There is nothing to commit in {', '.join(map(str, shown.directories))}.")
+    on, places = ("on", shown.branches) if shown.branches else ("in", tuple(map(str, shown.directories)))
+    where = f"{on} {' and '.join(map(one_line, places))}"
     files = counted(len(shown.files), "file")
     if not agreed and not can_ask(as_json=as_json):  # before the agent drafts a message for nothing
         raise ConfirmationNeeded(f"{files} would be committed {where}. Nothing was done. Add --yes to do it.")
@@ -322,36 +336,39 @@ async def _follow(
     publishing, left, told = helm.extras.publishing, attempts, ""
     known = await helm.session(session)
     # Pushing without asking needs an answer that was given before.
-    if known.state.publication.allowed is None:
+    if not known.state.publication.allowed:
         raise ConfirmationNeeded(f"This session may not publish yet. Allow it: helmsman session pr {short_id(session)}")
     while True:
         news = await publishing.news(session, authors)
-        state, failed, comments = news.state, news.failed, news.comments
-        if not state.is_open:
-            print_message(f"{state.url} is {'merged' if state.is_merged else 'closed'}.")
+        still_open = [one for one in news if one.state.is_open]
+        if not still_open:
+            for one in news:
+                print_message(f"{one.state.url} is {'merged' if one.state.is_merged else 'closed'}.")
             return ExitCode.OK
-        if failed or comments:
+        to_handle = [one for one in still_open if one.failed or one.comments]
+        if to_handle:
             if left == 0:
-                raise HelmsmanError(f"{counted(attempts, 'turn')} were not enough. Look at {state.url}.")
+                raise HelmsmanError(f"{counted(attempts, 'turn')} were not enough. Look at {to_handle[0].state.url}.")
             left -= 1
-            code = await _handle(helm, session, display, failed, comments, max_cost)
+            code = await _handle(helm, session, display, to_handle, max_cost)
             if code != ExitCode.OK:
                 return code
-        elif (standing := _standing(state.pending, news.ignored)) != told:
+        elif (standing := "\n".join(map(_standing, still_open))) != told:
             # Said only when it changes.
             told = standing
-            print_message(f"{state.url}: {standing}")
+            print_message(standing)
         if once:
             return ExitCode.OK
         await anyio.sleep(every)
 
 
-def _standing(pending: int, ignored: tuple[str, ...]) -> str:
+def _standing(news: PullRequestNews) -> str:
+    pending = news.state.pending
     running = f"{counted(pending, 'check')} still running."
-    standing = running if pending else "nothing to do; waiting for checks and reviews."
-    if not ignored:
+    standing = f"{news.state.url}: {running if pending else 'nothing to do; waiting for checks and reviews.'}"
+    if not news.ignored:
         return standing
-    who = ", ".join(one_line(author) for author in ignored)
+    who = ", ".join(one_line(author) for author in news.ignored)
     return f"{standing} Comments by {who} start no turn: not a member of the repository (--author LOGIN changes that)."
 
 
@@ -359,8 +376,7 @@ async def _handle(
     helm: Helmsman,
     session: str,
     display: Display,
-    failed: tuple[FailedCheck, ...],
-    comments: tuple[Comment, ...],
+    news: list[PullRequestNews],
     max_cost: float | None,
 ) -> int:
     """Run one turn for failed checks and comments, publish the result, and answer the comments."""
@@ -370,9 +386,11 @@ async def _handle(
 
     publishing = helm.extras.publishing
     # Noted before the turn: after a crash nothing is handled twice.
-    await publishing.handled(session, [*(check.id for check in failed), *(comment.id for comment in comments)])
+    failed = [check for one in news for check in one.failed]
+    comments = [(one.state.url, comment) for one in news for comment in one.comments]
+    await publishing.handled(session, [*(check.id for check in failed), *(comment.id for _, comment in comments)])
     options: dict[str, Any] = {} if max_cost is None else {"max_cost_usd": max_cost}
-    step = partial(run_step, prompt_for(failed, comments), session_id=session, helm=helm, attempts=1, **options)
+    step = partial(run_step, prompt_for(news), session_id=session, helm=helm, attempts=1, **options)
     outcome = await follow(step, display, talk=Talk(helm=helm))
     # A turn that fails publishes nothing.
     if outcome.exit_code != ExitCode.OK or outcome.result is None:
@@ -381,12 +399,13 @@ async def _handle(
     looked = await publishing.look(session)
     # The agent may have committed itself, or changed nothing.
     if not looked.is_committed and looked.files:
-        about = f"Fix {failed[0].name}" if failed else f"Answer {comments[0].author}'s comment"
+        about = f"Fix {failed[0].name}" if failed else f"Answer {comments[0][1].author}'s comment"
         # The digest is of what was looked at.
         made = await publishing.commit(session, f"{one_line(about)}\n\n{answer}", digest=looked.digest)
-        await publishing.push(session, await publishing.target(session))
-        print_message(f"Pushed {made.commit[:8]}: {one_line(made.title)}")
-        answer = f"{answer}\n\n{made.commit}"
-    for comment in comments:
-        await publishing.answer(session, comment, answer)
+        await publishing.push(session, await publishing.targets(session))
+        for one in made:
+            print_message(f"Pushed {one.commit[:8]}: {one_line(one.title)}")
+        answer = "\n\n".join([answer, *(one.commit for one in made)])
+    for url, comment in comments:
+        await publishing.answer(session, url, comment, answer)
     return ExitCode.OK

@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from helmsman.base.structs import Value, replace
@@ -588,58 +589,82 @@ class PushTarget:
     base: str
 
 
-def commit_worktree(tree: Worktree, message: str, *, digest: str) -> CommitMade:
-    """Commit everything in a worktree on its branch, if its digest is still the shown one.
+class _Ready(NamedTuple):
+    """Tree to commit on a branch. `refresh` makes the index there agree with the commit."""
+
+    git: Git
+    branch: str
+    tree: str
+    refresh: Callable[[], object]
+
+
+def commit_worktrees(tree: Worktree, message: str, *, digest: str) -> tuple[CommitMade, ...]:
+    """Commit everything in the worktrees of a session, each on its branch, if its digest is still the shown one.
+
+    Return a commit for each repository with changes; all get one, or none.
 
     Raises:
-        DiffChanged: The worktree has changed since.
+        DiffChanged: A worktree has changed since.
         InvalidInput: There is nothing to commit, or the message is empty.
         WorktreeError: Another branch is checked out, or git fails.
     """
-    check_present(tree)
-    git = tree.own_git
-    branch = _branch_of(git)
-    if branch != tree.branch:
-        raise WorktreeError(
-            f"{tree.path} is on {branch or 'no branch'}, not on {tree.branch}. Check that out there, or commit by hand."
-        )
-    with private_index(git) as own:
-        seen, snapshot = replace(own, index=None), take_snapshot(own, tree.included)
-        if compare(own, tree.base, snapshot.tree, snapshot).digest != digest:
+    diffs, ready = list[TreeDiff](), list[_Ready]()
+    with ExitStack() as stack:
+        for prefix, one in tree.by_prefix.items():
+            check_present(one)
+            git = one.own_git
+            branch = _branch_of(git)
+            if branch != one.branch:
+                raise WorktreeError(
+                    f"{one.path} is on {branch or 'no branch'}, not on {one.branch}. Check that out there, or commit by "
+                    "hand."
+                )
+            own = stack.enter_context(private_index(git))
+            seen = replace(own, index=None)
+            snapshot = take_snapshot(own, one.included)
+            diffs.append(compare(own, one.base, snapshot.tree, snapshot, prefix))
+            # The worktree's own index was not used. With its old content, git would show the commit as undone.
+            ready.append(_Ready(seen, one.branch, snapshot.tree, partial(seen.run, "read-tree", snapshot.tree)))
+        if _joined(diffs).digest != digest:
             raise DiffChanged(f"The changes in {tree.path} are not those shown. Nothing was committed; look again.")
-        made = _commit(seen, branch, snapshot.tree, message)
-        # The worktree's own index was not used. With its old content, git would show the commit as undone.
-        seen.run("read-tree", made.commit)
-    return made
+        return _commit(ready, message)
 
 
-def commit_files(git: Git, paths: Sequence[str], message: str) -> CommitMade:
-    """Commit these files of a working tree as they are, on the branch that is checked out, and nothing else.
+def commit_files(places: Iterable[tuple[Git, Sequence[str]]], message: str) -> tuple[CommitMade, ...]:
+    """Commit these files of working trees as they are, on the branch that is checked out, and nothing else.
+
+    Return a commit for each repository with changes; all get one, or none.
 
     Raises:
         InvalidInput: There is nothing to commit, or the message is empty.
         WorktreeError: No branch is checked out, or git fails.
     """
-    branch = _branch_of(git)
-    if branch is None:
-        raise WorktreeError(f"No branch is checked out in {git.work_tree}. Check one out, and try again.")
-    listed = b"".join(path.encode("utf-8", "surrogateescape") + b"\0" for path in paths)
+    ready = list[_Ready]()
     add = ("update-index", "--add", "--remove", "-z", "--stdin")
-    with private_index(git) as own:
-        seen = replace(own, index=None)
-        own.run("read-tree", f"{_BRANCHES}{branch}")
-        own.run(*add, stdin=listed)
-        made = _commit(seen, branch, own.text("write-tree"), message)
-        # Otherwise the user's index would show the commit as undone.
-        seen.run(*add, stdin=listed)
-    return made
+    with ExitStack() as stack:
+        for git, paths in places:
+            branch = _branch_of(git)
+            if branch is None:
+                raise WorktreeError(f"No branch is checked out in {git.work_tree}. Check one out, and try again.")
+            listed = b"".join(path.encode("utf-8", "surrogateescape") + b"\0" for path in paths)
+            own = stack.enter_context(private_index(git))
+            seen = replace(own, index=None)
+            own.run("read-tree", f"{_BRANCHES}{branch}")
+            own.run(*add, stdin=listed)
+            # Otherwise the user's index would show the commit as undone.
+            ready.append(_Ready(seen, branch, own.text("write-tree"), partial(seen.run, *add, stdin=listed)))
+        return _commit(ready, message)
 
 
 def is_committed(tree: Worktree) -> bool:
-    """Return whether everything in a worktree is committed."""
-    check_present(tree)
-    with private_index(tree.own_git) as own:
-        return take_snapshot(own, tree.included).tree == own.text("rev-parse", f"{_BRANCHES}{tree.branch}^{{tree}}")
+    """Return whether everything in the worktrees of a session is committed."""
+
+    def is_clean(one: Worktree) -> bool:
+        check_present(one)
+        with private_index(one.own_git) as own:
+            return take_snapshot(own, one.included).tree == own.text("rev-parse", f"{_BRANCHES}{one.branch}^{{tree}}")
+
+    return all(map(is_clean, tree.each))
 
 
 def push_target(git: Git, *, branch: str, base: str | None = None, remote: str | None = None) -> PushTarget:
@@ -680,8 +705,8 @@ def remote_of(git: Git, remote: str | None = None) -> tuple[str, str]:
     return name, url
 
 
-def push(git: Git, url: str, commit: str, branch: str) -> None:
-    """Push a commit to a branch of another repository. It is never forced.
+def push(git: Git, url: str, commit: str, branch: str, *, only_try: bool = False) -> None:
+    """Push a commit to a branch of another repository, or only try whether it can be. It is never forced.
 
     Raises:
         InvalidInput: The branch has a name that is not pushed.
@@ -689,7 +714,8 @@ def push(git: Git, url: str, commit: str, branch: str) -> None:
     """
     if _BRANCH.fullmatch(branch) is None or ".." in branch:
         raise InvalidInput(f"{branch!r:.100} is no name for a branch. Use letters, digits, '-', '.' and '/'.")
-    git.run("push", "--porcelain", "--no-verify", "--", url, f"{commit}:{_BRANCHES}{branch}")
+    options = ["--dry-run"] if only_try else []
+    git.run("push", "--porcelain", "--no-verify", *options, "--", url, f"{commit}:{_BRANCHES}{branch}")
 
 
 def commits_since(git: Git, base: str, branch: str) -> list[str]:
@@ -708,20 +734,35 @@ def _branch_of(git: Git) -> str | None:
     return name.removeprefix(_BRANCHES) if name is not None and name.startswith(_BRANCHES) else None
 
 
-def _commit(git: Git, branch: str, tree: str, message: str) -> CommitMade:
+def _commit(ready: Sequence[_Ready], message: str) -> tuple[CommitMade, ...]:
+    """Commit what differs from its branch. If a branch cannot be moved, those moved before are put back."""
     text = message.strip()
     if not text:
         raise InvalidInput("The message is empty. Nothing was committed.", parameter="message")
-    before = head_of(git, branch)
-    if git.text("rev-parse", f"{before}^{{tree}}") == tree:
-        raise InvalidInput(f"There is nothing to commit in {git.work_tree}.")
-    author = git.with_variables(**_author(git))
-    stdin = f"{text}\n".encode("utf-8", "surrogateescape")
-    commit = author.run("commit-tree", tree, "-p", before, "-F", "-", stdin=stdin).output.decode().strip()
     title = text.splitlines()[0]
-    # With `before`, git refuses if the branch has moved since.
-    author.run("update-ref", "-m", f"commit: {title}"[:200], f"{_BRANCHES}{branch}", commit, before)
-    return CommitMade(commit=commit, branch=branch, message=text, directory=git.work_tree)
+    stdin = f"{text}\n".encode("utf-8", "surrogateescape")
+    planned: list[tuple[_Ready, Git, str, str]] = []
+    for one in ready:
+        before = head_of(one.git, one.branch)
+        if one.git.text("rev-parse", f"{before}^{{tree}}") != one.tree:
+            author = one.git.with_variables(**_author(one.git))
+            made = author.run("commit-tree", one.tree, "-p", before, "-F", "-", stdin=stdin).output.decode().strip()
+            planned.append((one, author, before, made))
+    if not planned:
+        raise InvalidInput(f"There is nothing to commit in {', '.join(str(one.git.work_tree) for one in ready)}.")
+    with ExitStack() as undo:
+        for one, author, before, commit in planned:
+            reference = f"{_BRANCHES}{one.branch}"
+            # With `before`, git refuses if the branch has moved since.
+            author.run("update-ref", "-m", f"commit: {title}"[:200], reference, commit, before)
+            undo.callback(author.ask, "update-ref", "-m", "commit undone", reference, before, commit)
+        undo.pop_all()
+    for one, *_ in planned:
+        one.refresh()
+    return tuple(
+        CommitMade(commit=commit, branch=one.branch, message=text, directory=one.git.work_tree)
+        for one, _, _, commit in planned
+    )
 
 
 def _author(git: Git) -> dict[str, str]:

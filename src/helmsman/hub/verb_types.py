@@ -95,25 +95,30 @@ VERB_TYPES: Final[Mapping[str, str]] = {
         "helmsman.sessions.session.Session"
     ),
     "extras.publishing.allow": "(session_id: str, url: str) -> None",
-    "extras.publishing.answer": "(session_id: str, comment: helmsman.capabilities.forge.Comment, text: str) -> None",
+    "extras.publishing.answer": (
+        "(session_id: str, pull_request: str, comment: helmsman.capabilities.forge.Comment, text: str) -> None"
+    ),
     "extras.publishing.commit": (
-        "(session_id: str, message: str, digest: str, applied: bool) -> helmsman.git.tree_changes.CommitMade"
+        "(session_id: str, message: str, digest: str, applied: bool) -> tuple[helmsman.git.tree_changes.CommitMade, "
+        "...]"
     ),
     "extras.publishing.handled": "(session_id: str, ids: Sequence[str]) -> None",
     "extras.publishing.issue_prompt": "(reference: str, directory: str) -> tuple[str, str]",
     "extras.publishing.link": "(session_id: str, issue: str) -> None",
     "extras.publishing.look": "(session_id: str, applied: bool) -> helmsman.capabilities.publishing.ToCommit",
     "extras.publishing.news": (
-        "(session_id: str, authors: Collection[str]) -> helmsman.capabilities.publishing.PullRequestNews"
+        "(session_id: str, authors: Collection[str]) -> tuple[helmsman.capabilities.publishing.PullRequestNews, ...]"
     ),
     "extras.publishing.open": (
         "(session_id: str, target: helmsman.capabilities.publishing.ToPublish, title: str, text: str, draft: bool) -> "
         "str"
     ),
-    "extras.publishing.push": "(session_id: str, target: helmsman.capabilities.publishing.ToPublish) -> None",
-    "extras.publishing.target": (
+    "extras.publishing.push": (
+        "(session_id: str, targets: Sequence[helmsman.capabilities.publishing.ToPublish]) -> None"
+    ),
+    "extras.publishing.targets": (
         "(session_id: str, base: str | None, remote: str | None, branch: str | None) -> "
-        "helmsman.capabilities.publishing.ToPublish"
+        "tuple[helmsman.capabilities.publishing.ToPublish, ...]"
     ),
     "extras.reviews.report": "(session_id: str) -> helmsman.capabilities.reviews.VerifiedReview | None",
     "extras.reviews.start": (

@@ -30,23 +30,38 @@ from helmsman.model.rules import Rule
 # --- Links of a session to a forge such as GitHub: the issue that it works on, and its pull request -------------------
 
 
+class Published(Value, frozen=True, kw_only=True):
+    """Branch of one repository that was pushed, and the address of its pull request."""
+
+    repository: str
+    branch: str
+    pull_request: str | None = None
+
+
 class Publication(Value, frozen=True, kw_only=True):
     """Addresses at a forge, and what the user has allowed.
 
     Attributes:
         issue: The address of the issue that the task was taken from.
-        allowed: The address of the remote that the session's commits may be pushed to, and its pull request opened and
-            answered at, without another question. Asked for once per session.
-        branch: The branch that was pushed.
-        pull_request: The address of the pull request.
+        allowed: The addresses of the remotes that the session's commits may be pushed to, and its pull requests opened
+            and answered at, without another question. Asked for once per session and address.
+        published: The pushed branch of each repository, by the directory of its main tree.
         answered: Checks and comments that a turn was started for, so that none is answered twice.
     """
 
     issue: str | None = None
-    allowed: str | None = None
-    branch: str | None = None
-    pull_request: str | None = None
+    allowed: tuple[str, ...] = ()
+    published: tuple[Published, ...] = ()
     answered: tuple[str, ...] = ()
+
+    def at(self, repository: str) -> Published | None:
+        """Return what was published of a repository."""
+        return next((one for one in self.published if one.repository == repository), None)
+
+    @property
+    def pull_requests(self) -> tuple[str, ...]:
+        """Return the addresses of the pull requests."""
+        return tuple(one.pull_request for one in self.published if one.pull_request is not None)
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -80,7 +80,7 @@ _BY_VERB: Final = {
                 "extras.changes.leftovers",
             ),
             "extras.rewinding.preview",
-            *("extras.publishing.look", "extras.publishing.target", "extras.publishing.news"),
+            *("extras.publishing.look", "extras.publishing.targets", "extras.publishing.news"),
             "extras.publishing.issue_prompt",
             *("extras.usage.report", "extras.budgets.states", "extras.reviews.report", "extras.upkeep.goal"),
             "extras.upkeep.own_terminal",

@@ -38,12 +38,12 @@ from helmsman.shapes.safe_values import safe
 from helmsman.shapes.schedules import NewScheduleInput, run_as_dict, schedule_as_dict
 from helmsman.shapes.session_status import started
 from helmsman.steering.opening import PICTURES
-from helmsman.web.json_http import Endpoint, NotFound, TooLarge, body, respond, session_id, text
-from helmsman.web.proof import Challenges, place
+from helmsman.web.json_http import Endpoint, NotFound, Routes, TooLarge, body, respond, route, session_id, text
+from helmsman.web.proof import CODE_PATH, PROOF_PATH, Challenges, place
 from helmsman.web.review import coloured_diff
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from starlette.requests import Request
     from starlette.responses import Response
@@ -60,15 +60,14 @@ if TYPE_CHECKING:
 # --- Routes for schedules ---------------------------------------------------------------------------------------------
 
 
-class ScheduleRoutes:
+class ScheduleRoutes(Routes):
     """Answers requests about schedules."""
 
-    def __init__(self, helm: HelmsmanService) -> None:
-        self._helm = helm
-
+    @route("/api/schedules")
     async def listed(self, _request: Request) -> dict[str, Any]:
         return {"schedules": [schedule_as_dict(one) for one in await self._helm.extras.schedules.list()]}
 
+    @route("/api/schedules/{schedule_id}")
     async def shown(self, request: Request) -> dict[str, Any]:
         schedules = self._helm.extras.schedules
         schedule = await schedules.get(_which(request))
@@ -86,31 +85,23 @@ class ScheduleRoutes:
             return shown
         return shown | {"task": task_as_dict(task, self._helm.task_writer)}
 
-    async def add(self, request: Request) -> dict[str, Any]:
-        given = await body(request, NewScheduleInput)
+    @route("/api/schedules", NewScheduleInput, status=201)
+    async def add(self, request: Request, given: NewScheduleInput) -> dict[str, Any]:
         agent = self._helm.settings.default_agent
         return schedule_as_dict(await self._helm.extras.schedules.add(given.prompt, **given.options(agent)))
 
-    async def pause(self, request: Request) -> dict[str, Any]:
-        await body(request, NothingInput)
-        return schedule_as_dict(await self._helm.extras.schedules.pause(_which(request)))
-
-    async def resume(self, request: Request) -> dict[str, Any]:
-        await body(request, NothingInput)
-        return schedule_as_dict(await self._helm.extras.schedules.resume(_which(request)))
-
-    async def confirm(self, request: Request) -> dict[str, Any]:
-        await body(request, NothingInput)
-        return schedule_as_dict(await self._helm.extras.schedules.confirm(_which(request)))
-
-    async def run_now(self, request: Request) -> dict[str, Any]:
-        await body(request, NothingInput)
-        task = await self._helm.extras.schedules.run_now(_which(request))
-        return {"task": task_as_dict(task, self._helm.task_writer)}
-
-    async def remove(self, request: Request) -> dict[str, Any]:
-        await body(request, NothingInput)
-        return {"removed": schedule_as_dict(await self._helm.extras.schedules.remove(_which(request)))}
+    @route("/api/schedules/{schedule_id}/{verb}", NothingInput)
+    async def change(self, request: Request, _given: NothingInput) -> dict[str, Any]:
+        schedules, which = self._helm.extras.schedules, _which(request)
+        match request.path_params["verb"]:
+            case "pause" | "resume" | "confirm" as verb:
+                return schedule_as_dict(await getattr(schedules, verb)(which))
+            case "run":
+                return {"task": task_as_dict(await schedules.run_now(which), self._helm.task_writer)}
+            case "remove":
+                return {"removed": schedule_as_dict(await schedules.remove(which))}
+            case verb:
+                raise NotFound(f"A schedule cannot be told to {verb!r:.40}.")
 
 
 def _which(request: Request) -> str:
@@ -136,12 +127,13 @@ class AddRuleInput(Input):
     toml: str | None = None
 
 
-class Rules:
+class Rules(Routes):
     """Answers requests about rules."""
 
     def __init__(self, helm: HelmsmanService) -> None:
         self._book = helm.rules
 
+    @route("/api/rules")
     async def listed(self, request: Request) -> dict[str, Any]:
         return await anyio.to_thread.run_sync(self._listed, _directory_of_rules(text(request, "directory")))
 
@@ -155,8 +147,8 @@ class Rules:
         rules = [_shown(rule) for rule in self._book.listed(directory)]
         return present({"rules": rules, "ownFile": str(self._book.permanent_path), "problem": problem})
 
-    async def explain(self, request: Request) -> dict[str, Any]:
-        given = await body(request, ExplainInput)
+    @route("/api/rules/explain", ExplainInput)
+    async def explain(self, request: Request, given: ExplainInput) -> dict[str, Any]:
         directory = _directory_of_rules(given.directory)
         assert directory is not None
         return await anyio.to_thread.run_sync(self._explain, given.command, directory, given.inside)
@@ -167,9 +159,9 @@ class Rules:
         shown = None if rule is None else _shown(rule)
         return present({"effect": decision.effect, "reason": visible(decision.reason), "rule": shown})
 
-    async def add(self, request: Request) -> dict[str, Any]:
+    @route("/api/rules/add", AddRuleInput)
+    async def add(self, request: Request, given: AddRuleInput) -> dict[str, Any]:
         """Add exactly the rule that was shown; show it first."""
-        given = await body(request, AddRuleInput)
         return await anyio.to_thread.run_sync(self._add, given)
 
     def _add(self, given: AddRuleInput) -> dict[str, Any]:
@@ -186,15 +178,16 @@ class Rules:
             raise InvalidInput("This is not the rule that was shown. Look at it again.", parameter="toml")
         return present({"added": self._book.add(rule)})
 
-    async def confirm(self, request: Request) -> dict[str, Any]:
-        await body(request, NothingInput)
-        confirmed = await anyio.to_thread.run_sync(self._book.confirm, str(request.path_params["rule_id"]))
-        return {"confirmed": _shown(confirmed)}
+    @route("/api/rules/{rule_id}/confirm", NothingInput)
+    async def confirm(self, request: Request, _given: NothingInput) -> dict[str, Any]:
+        return {"confirmed": await self._changed(request, self._book.confirm)}
 
-    async def remove(self, request: Request) -> dict[str, Any]:
-        await body(request, NothingInput)
-        removed = await anyio.to_thread.run_sync(self._book.remove, str(request.path_params["rule_id"]))
-        return {"removed": _shown(removed)}
+    @route("/api/rules/{rule_id}/remove", NothingInput)
+    async def remove(self, request: Request, _given: NothingInput) -> dict[str, Any]:
+        return {"removed": await self._changed(request, self._book.remove)}
+
+    async def _changed(self, request: Request, change: Callable[[str], ListedRule]) -> dict[str, Any]:
+        return _shown(await anyio.to_thread.run_sync(change, str(request.path_params["rule_id"])))
 
 
 def _directory_of_rules(directory: str | None) -> Path | None:
@@ -227,12 +220,10 @@ class DoneRewindInput(ShownRewindInput):
     digest: str
 
 
-class RewindRoutes:
+class RewindRoutes(Routes):
     """Shows rewinds, and does them."""
 
-    def __init__(self, helm: HelmsmanService) -> None:
-        self._helm = helm
-
+    @route("/api/sessions/{session_id}/rewind")
     async def show(self, request: Request) -> dict[str, Any]:
         given = ShownRewindInput.read(dict(request.query_params), whole="query")
         preview = await self._helm.extras.rewinding.preview(
@@ -240,8 +231,8 @@ class RewindRoutes:
         )
         return _told(preview, done=False)
 
-    async def do(self, request: Request) -> dict[str, Any]:
-        given = await body(request, DoneRewindInput)
+    @route("/api/sessions/{session_id}/rewind", DoneRewindInput)
+    async def do(self, request: Request, given: DoneRewindInput) -> dict[str, Any]:
         done = await self._helm.extras.rewinding.rewind(
             session_id(request), digest=given.digest, to=given.to, part=given.part, undo=given.undo
         )
@@ -276,14 +267,11 @@ class ImageInput(Input):
     data: str
 
 
-class NewSessions:
+class NewSessions(Routes):
     """Answers requests of the form for a new session."""
 
-    def __init__(self, helm: HelmsmanService) -> None:
-        self._helm = helm
-
-    async def start(self, request: Request) -> dict[str, Any]:
-        given = await body(request, NewSessionInput)
+    @route("/api/sessions", NewSessionInput, status=201)
+    async def start(self, request: Request, given: NewSessionInput) -> dict[str, Any]:
         await anyio.to_thread.run_sync(self._refuse_taken, given.working_directory or ".")
         return started(await self._helm.start(given.prompt, **given.options())).as_dict()
 
@@ -301,10 +289,12 @@ class NewSessions:
                     parameter="workingDirectory",
                 )
 
+    @route("/api/models")
     async def models(self, request: Request) -> dict[str, Any]:
         models = await self._helm.extras.account.models(text(request, "agent"))
         return {"models": safe([fields_as_dict(model) for model in models])}
 
+    @route("/api/in-force")
     async def in_force(self, request: Request) -> dict[str, Any]:
         directory = text(request, "directory")
         if directory is None:
@@ -312,6 +302,7 @@ class NewSessions:
         agent = text(request, "agent")
         return dict(safe(present(fields_as_dict(await self._helm.extras.configuration.in_force(directory, agent)))))
 
+    @route("/api/directories")
     async def directories(self, request: Request) -> dict[str, Any]:
         return {"directories": await anyio.to_thread.run_sync(self._directories, text(request, "begins") or "")}
 
@@ -328,8 +319,8 @@ class NewSessions:
             return [str(root) for root in roots if str(root).startswith(str(path))][:_DIRECTORIES]
         return sorted(_below(parent, name))[:_DIRECTORIES]
 
-    async def image(self, request: Request) -> dict[str, Any]:
-        given = await body(request, ImageInput)
+    @route("/api/images", ImageInput, status=201)
+    async def image(self, request: Request, given: ImageInput) -> dict[str, Any]:
         return {"path": await anyio.to_thread.run_sync(self._keep, given.data)}
 
     def _keep(self, data: str) -> str:
@@ -376,12 +367,10 @@ def _below(parent: Path, name: str) -> Iterator[str]:
 # --- Routes of jobs: start one, and show its outcome with the evidence ------------------------------------------------
 
 
-class JobRoutes:
+class JobRoutes(Routes):
     """Begins jobs, and shows them."""
 
-    def __init__(self, helm: HelmsmanService) -> None:
-        self._helm = helm
-
+    @route("/api/jobs/{kind}", method="POST", status=201)
     async def begin(self, request: Request) -> dict[str, Any]:
         kind: str = request.path_params["kind"]
         if kind not in INPUTS:
@@ -394,6 +383,7 @@ class JobRoutes:
         chosen, *_ = selected_agents(task)
         return {"taskId": task.id, "status": task.status, "agent": chosen.agent, "why": safe(chosen.why)}
 
+    @route("/api/tasks/{task_id}/report")
     async def shown(self, request: Request) -> dict[str, Any]:
         task = await self._helm.tasks.get(request.path_params["task_id"])
         if task.job is None:
@@ -446,15 +436,15 @@ class WrongProof(HelmsmanError):
     """Proof does not show that its sender has the token."""
 
 
-class LoginRoutes:
+class LoginRoutes(Routes):
     """Answers requests to log in and to log out."""
 
     def __init__(self, logins: Logins, challenges: Challenges) -> None:
         self._logins = logins
         self._challenges = challenges
 
-    async def log_in(self, request: Request) -> Response:
-        given = await body(request, LoginInput)
+    @route("/api/login", LoginInput)
+    async def log_in(self, request: Request, given: LoginInput) -> Response:
         if not self._logins.redeem(given.code):
             raise WrongCode(
                 "This code is wrong, has expired or was used already. `helmsman dashboard --server URL` prints a new one."
@@ -471,8 +461,8 @@ class LoginRoutes:
         self._logins.log_in(request.scope, response, device)
         return response
 
-    async def log_out(self, request: Request) -> Response:
-        await body(request, NothingInput)
+    @route("/api/logout", NothingInput)
+    async def log_out(self, request: Request, _given: NothingInput) -> Response:
         response = respond({"ok": True})
         device, book = self._logins.device_of(request.scope, request.headers), self._logins.devices
         if device is not None and book is not None:
@@ -481,22 +471,22 @@ class LoginRoutes:
         self._logins.log_out(request.scope, request.headers, response)
         return response
 
-    async def new_code(self, request: Request) -> dict[str, Any]:
-        address = (await body(request, NewCodeInput)).address
+    @route("/api/codes", NewCodeInput)
+    async def new_code(self, request: Request, given: NewCodeInput) -> dict[str, Any]:
         code = self._code()
-        if address is None:
+        if given.address is None:
             return code
         import segno  # few hubs need it
 
-        return {**code, "qr": segno.make(address + str(code["path"])[1:]).svg_data_uri(border=2, scale=4)}
+        return {**code, "qr": segno.make(given.address + str(code["path"])[1:]).svg_data_uri(border=2, scale=4)}
 
-    async def prove(self, request: Request) -> dict[str, Any]:
-        given = await body(request, ProofInput)
+    @route(PROOF_PATH, ProofInput)
+    async def prove(self, request: Request, given: ProofInput) -> dict[str, Any]:
         challenge, proof = self._challenges.answer(given.nonce, _place(request))
         return {"challenge": challenge, "proof": proof}
 
-    async def new_code_for_proof(self, request: Request) -> dict[str, Any]:
-        given = await body(request, CodeInput)
+    @route(CODE_PATH, CodeInput)
+    async def new_code_for_proof(self, request: Request, given: CodeInput) -> dict[str, Any]:
         if not self._challenges.accept(given.nonce, given.challenge, given.proof, _place(request)):
             raise WrongProof("This does not prove that you have the token. Ask for a new challenge.")
         return self._code()
@@ -539,27 +529,24 @@ class ResumeInput(Input):
     at: str | None = None
 
 
-class Acting:
+class Acting(Routes):
     """Answers requests that change something."""
-
-    def __init__(self, helm: HelmsmanService) -> None:
-        self._helm = helm
 
     # --- sessions ----------------------------------------------------------------------------------------------------
 
-    async def steer(self, request: Request) -> dict[str, Any]:
-        given = await body(request, SteerInput)
+    @route("/api/sessions/{session_id}/steer", SteerInput)
+    async def steer(self, request: Request, given: SteerInput) -> dict[str, Any]:
         await self._helm.steer(session_id(request), given.message)
         return state_of(await self._helm.session(session_id(request)))
 
-    async def answer(self, request: Request) -> dict[str, Any]:
-        given = await body(request, AnswersInput)
+    @route("/api/sessions/{session_id}/questions/{question_id}", AnswersInput)
+    async def answer(self, request: Request, given: AnswersInput) -> dict[str, Any]:
         question_id: str = request.path_params["question_id"]
         return state_of(await self._helm.respond(session_id(request), question_id, given.answers, by=_by(request)))
 
-    async def shown(self, request: Request) -> dict[str, Any]:
+    @route("/api/shown", ShownInput)
+    async def shown(self, request: Request, given: ShownInput) -> dict[str, Any]:
         """Record which questions a page shows. Their deadlines are paused for the length of a lease."""
-        given = await body(request, ShownInput)
         viewer = f"page {given.page}"
         told: list[dict[str, Any]] = []
         # A copy, because sessions may open and close while the page reports.
@@ -579,21 +566,21 @@ class Acting:
                 told.append({"id": question_id, "deadline": deadline.as_dict()})
         return {"questions": told}
 
-    async def notice_shown(self, request: Request) -> dict[str, Any]:
-        await body(request, NothingInput)
+    @route("/api/notices/{notice_id}/shown", NothingInput)
+    async def notice_shown(self, request: Request, _given: NothingInput) -> dict[str, Any]:
         await self._helm.extras.notices.shown(request.path_params["notice_id"])
         return {"ok": True}
 
     # --- tasks -------------------------------------------------------------------------------------------------------
 
-    async def cancel(self, request: Request) -> dict[str, Any]:
-        given = await body(request, CancelInput)
+    @route("/api/tasks/{task_id}/cancel", CancelInput)
+    async def cancel(self, request: Request, given: CancelInput) -> dict[str, Any]:
         task = await self._helm.tasks.get(request.path_params["task_id"])
         task, message = await self._helm.tasks.cancel(task, reason=given.reason)
         return {"task": task_as_dict(task, self._helm.task_writer), "message": message}
 
-    async def resume(self, request: Request) -> dict[str, Any]:
-        given = await body(request, ResumeInput)
+    @route("/api/tasks/{task_id}/resume", ResumeInput)
+    async def resume(self, request: Request, given: ResumeInput) -> dict[str, Any]:
         task = await self._helm.tasks.get(request.path_params["task_id"])
         resumed = await self._helm.extras.limits.go_on(task, given.at)
         return {"task": task_as_dict(resumed, self._helm.task_writer)}
@@ -630,26 +617,26 @@ class LabelsInput(SessionsInput):
     remove: list[str] = Field(default_factory=list[str], max_length=20)
 
 
-class UpkeepRoutes:
+class UpkeepRoutes(Routes):
     """Endpoints of the session menu.
 
     An action that an agent does not support is refused with a list of agents that do (409 unsupported).
     """
 
     def __init__(self, helm: HelmsmanService, live: Live) -> None:
-        self._helm = helm
+        super().__init__(helm)
         self._live = live
 
-    async def hand(self, request: Request) -> dict[str, Any]:
-        given = await body(request, HandBody)
+    @route("/api/sessions/{session_id}/hand", HandBody)
+    async def hand(self, request: Request, given: HandBody) -> dict[str, Any]:
         session = await self._helm.hand(session_id(request), given.to)
         self._live.mark(session.id, ["details"])
         owner = session.opened_by
         return present({"sessionId": session.id, "client": None if owner is None else owner.title})
 
-    async def archive_several(self, request: Request) -> dict[str, Any]:
+    @route("/api/archive", SessionsInput)
+    async def archive_several(self, request: Request, given: SessionsInput) -> dict[str, Any]:
         """Archive what can be archived, and say why the others cannot."""
-        given = await body(request, SessionsInput)
         archived: list[str] = []
         refused: list[dict[str, str]] = []
         # One after another: a failure must not stop the others.
@@ -661,13 +648,13 @@ class UpkeepRoutes:
                 refused.append({"sessionId": one, "message": error.message})
         return {"archived": archived, "refused": safe(refused)}
 
-    async def label(self, request: Request) -> dict[str, Any]:
-        given = await body(request, LabelsInput)
+    @route("/api/labels", LabelsInput)
+    async def label(self, request: Request, given: LabelsInput) -> dict[str, Any]:
         await self._helm.extras.upkeep.label(given.sessions, add=given.add, remove=given.remove)
         return {"labels": safe(await anyio.to_thread.run_sync(self._helm.labels.all))}
 
-    async def review(self, request: Request) -> dict[str, Any]:
-        given = await body(request, ReviewBody)
+    @route("/api/sessions/{session_id}/review", ReviewBody)
+    async def review(self, request: Request, given: ReviewBody) -> dict[str, Any]:
         instructions = (given.instructions or "").strip() or None
         begun = await self._helm.extras.reviews.start(session_id=session_id(request), instructions=instructions)
         return {"nothing": begun.nothing} if begun.session is None else state_of(begun.session)

@@ -275,22 +275,22 @@ from helmsman.web.acting import (
     UpkeepRoutes,
     of_session,
 )
-from helmsman.web.devices import DEVICE_LOGIN_PATH, DeviceRoutes
+from helmsman.web.devices import DeviceRoutes
 from helmsman.web.hosts import HostRoutes
-from helmsman.web.json_http import Endpoint, NotFound, answering, text
+from helmsman.web.json_http import NotFound, answering, text
 from helmsman.web.live import LIVE_PATH, EventStream, Live
-from helmsman.web.proof import CODE_PATH, PROOF_PATH, Challenges
-from helmsman.web.reading import Reading, Transcripts
+from helmsman.web.reading import Reading
 from helmsman.web.review import PublishingRoutes, ReviewRoutes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from starlette.requests import Request
 
     from helmsman.operations.table import Operation
     from helmsman.service import HelmsmanService
     from helmsman.web.login import Logins
+    from helmsman.web.proof import Challenges
 
 
 _OPERATIONS: Final[tuple[Operation[Any], ...]] = (
@@ -314,81 +314,13 @@ class Dashboard:
 
     def routes(self) -> list[Route]:
         """Return all routes except those for logging in, which only a server has."""
-        helm, transcripts = self._helm, Transcripts(self._helm)
-        reading = Reading(helm, transcripts)
-        acting = Acting(helm)
-        new_sessions = NewSessions(helm)
-        session_menu = UpkeepRoutes(helm, self.live)
-        rules = Rules(helm)
-        schedules = ScheduleRoutes(helm)
-        jobs = JobRoutes(helm)
-        rewinds = RewindRoutes(helm)
-        review = ReviewRoutes(helm)
-        publishing = PublishingRoutes(helm)
-        looks: Mapping[str, Endpoint] = {
-            "/api/overview": reading.overview,
-            "/api/sessions": reading.sessions,
-            "/api/sessions/{session_id}": reading.session,
-            "/api/sessions/{session_id}/turns": reading.turns,
-            "/api/sessions/{session_id}/transcript": reading.transcript,
-            "/api/sessions/{session_id}/transcript/{index:int}": reading.entry,
-            "/api/sessions/{session_id}/rewind": rewinds.show,
-            "/api/sessions/{session_id}/diff": review.diff,
-            "/api/sessions/{session_id}/diff/file": review.whole_file,
-            "/api/sessions/{session_id}/unsaved": review.unsaved,
-            "/api/sessions/{session_id}/publishing": publishing.look,
-            "/api/prompts": publishing.prompts,
-            "/api/questions": reading.questions,
-            "/api/tasks": reading.tasks,
-            "/api/tasks/{task_id}": reading.task,
-            "/api/tasks/{task_id}/report": jobs.shown,
-            "/api/agents": reading.agents,
-            "/api/engines": reading.engines,
-            "/api/usage": reading.usage,
-            "/api/account": reading.account,
-            "/api/rules": rules.listed,
-            "/api/schedules": schedules.listed,
-            "/api/schedules/{schedule_id}": schedules.shown,
-            "/api/notices": reading.notices,
-            "/api/search": reading.search,
-            "/api/models": new_sessions.models,
-            "/api/directories": new_sessions.directories,
-            "/api/in-force": new_sessions.in_force,
-        }
-        acts: Mapping[str, Endpoint] = {
-            "/api/sessions/{session_id}/steer": acting.steer,
-            "/api/sessions/{session_id}/questions/{question_id}": acting.answer,
-            "/api/sessions/{session_id}/rewind": rewinds.do,
-            "/api/sessions/{session_id}/apply": review.apply,
-            "/api/sessions/{session_id}/discard": review.discard,
-            "/api/sessions/{session_id}/discard-part": review.discard_part,
-            "/api/sessions/{session_id}/commit": publishing.commit,
-            "/api/sessions/{session_id}/pull-request": publishing.pull_request,
-            "/api/sessions/{session_id}/hand": session_menu.hand,
-            "/api/archive": session_menu.archive_several,
-            "/api/labels": session_menu.label,
-            "/api/sessions/{session_id}/review": session_menu.review,
-            "/api/shown": acting.shown,
-            "/api/notices/{notice_id}/shown": acting.notice_shown,
-            "/api/tasks/{task_id}/cancel": acting.cancel,
-            "/api/tasks/{task_id}/resume": acting.resume,
-            "/api/schedules/{schedule_id}/pause": schedules.pause,
-            "/api/schedules/{schedule_id}/resume": schedules.resume,
-            "/api/schedules/{schedule_id}/confirm": schedules.confirm,
-            "/api/schedules/{schedule_id}/run": schedules.run_now,
-            "/api/schedules/{schedule_id}/remove": schedules.remove,
-            "/api/rules/add": rules.add,
-            "/api/rules/explain": rules.explain,
-            "/api/rules/{rule_id}/remove": rules.remove,
-            "/api/rules/{rule_id}/confirm": rules.confirm,
-        }
+        helm = self._helm
+        groups = (
+            *(Reading(helm), ReviewRoutes(helm), PublishingRoutes(helm), RewindRoutes(helm), JobRoutes(helm)),
+            *(Acting(helm), NewSessions(helm), UpkeepRoutes(helm, self.live), Rules(helm), ScheduleRoutes(helm)),
+        )
         return [
-            *(Route(path, answering(endpoint), methods=["GET"]) for path, endpoint in looks.items()),
-            Route("/api/sessions", answering(new_sessions.start, status=201), methods=["POST"]),
-            Route("/api/images", answering(new_sessions.image, status=201), methods=["POST"]),
-            Route("/api/jobs/{kind}", answering(jobs.begin, status=201), methods=["POST"]),
-            Route("/api/schedules", answering(schedules.add, status=201), methods=["POST"]),
-            *(Route(path, answering(endpoint), methods=["POST"]) for path, endpoint in acts.items()),
+            *(route for group in groups for route in group.routes()),
             *(_operation_route(helm, one) for one in _OPERATIONS),
             # Last, so that every other route has been tried.
             Route("/api/{path:path}", answering(_nothing_here)),
@@ -407,8 +339,6 @@ class Dashboard:
 def api_routes(helm: HelmsmanService, logins: Logins, challenges: Challenges) -> list[Route]:
     """Return all routes, including those for the user's other machines."""
     dashboard = Dashboard(helm)
-    login_routes = LoginRoutes(logins, challenges)
-    devices = DeviceRoutes(helm, logins, challenges)
     hosts = HostRoutes(helm, dashboard.live)
 
     async def stream(request: Request) -> EventStream:
@@ -417,22 +347,11 @@ def api_routes(helm: HelmsmanService, logins: Logins, challenges: Challenges) ->
         has_cookie = logins.knows(request.scope, request.headers)
         return await dashboard.stream(request, lambda: not has_cookie or logins.knows(request.scope, request.headers))
 
-    acts: Mapping[str, Endpoint] = {
-        "/api/login": login_routes.log_in,
-        "/api/logout": login_routes.log_out,
-        "/api/codes": login_routes.new_code,
-        PROOF_PATH: login_routes.prove,
-        CODE_PATH: login_routes.new_code_for_proof,
-        DEVICE_LOGIN_PATH: devices.log_in,
-        "/api/devices/{device_id}/revoke": devices.revoke,
-        "/api/push": devices.subscribe,
-    }
     return [
-        *(Route(path, answering(endpoint), methods=["POST"]) for path, endpoint in acts.items()),
+        *LoginRoutes(logins, challenges).routes(),
+        *DeviceRoutes(helm, logins, challenges).routes(),
         Route(LIVE_PATH, answering(stream), methods=["GET"]),
         Route("/api/hosts", answering(hosts.listed), methods=["GET"]),
-        Route("/api/devices", answering(devices.listed), methods=["GET"]),
-        Route("/api/push", answering(devices.push_key), methods=["GET"]),
         # Only these routes can be answered by another machine: logging in is for this one.
         *map(hosts.before, dashboard.routes()),
     ]

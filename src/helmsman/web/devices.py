@@ -12,7 +12,7 @@ from helmsman.base.json_values import iso_time
 from helmsman.errors import HelmsmanError, Unsupported
 from helmsman.notices.devices import DeviceBook, DeviceNotFound
 from helmsman.shapes.contract import Input, NothingInput
-from helmsman.web.json_http import body, respond
+from helmsman.web.json_http import Routes, respond, route
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -53,21 +53,21 @@ class WrongSignature(HelmsmanError):
     code = "wrong_code"
 
 
-class DeviceRoutes:
+class DeviceRoutes(Routes):
     """Answers requests about the browsers that are remembered."""
 
     def __init__(self, helm: HelmsmanService, logins: Logins, challenges: Challenges) -> None:
-        self._helm = helm
+        super().__init__(helm)
         self._logins = logins
         self._challenges = challenges
 
-    async def log_in(self, request: Request) -> Response:
+    @route(DEVICE_LOGIN_PATH, DeviceLoginInput)
+    async def log_in(self, request: Request, given: DeviceLoginInput) -> Response:
         """Give a cookie for a signature over a challenge of `/api/proof`.
 
         The device must have been added at this address and this port. A program at another port of this host may send
         any Host, and pass on signatures that a browser made for it.
         """
-        given = await body(request, DeviceLoginInput)
         origin, (_, port) = request.headers.get("origin"), request.scope["server"]
         content = f"helmsman device\n{origin}\n{given.nonce}\n{given.challenge}"
         try:
@@ -86,6 +86,7 @@ class DeviceRoutes:
         self._logins.log_in(request.scope, response, device)
         return response
 
+    @route("/api/devices")
     async def listed(self, request: Request) -> dict[str, Any]:
         own = self._logins.device_of(request.scope, request.headers)
         devices = await anyio.to_thread.run_sync(self._book.all)
@@ -105,11 +106,12 @@ class DeviceRoutes:
             ]
         }
 
-    async def revoke(self, request: Request) -> dict[str, Any]:
-        await body(request, NothingInput)
+    @route("/api/devices/{device_id}/revoke", NothingInput)
+    async def revoke(self, request: Request, _given: NothingInput) -> dict[str, Any]:
         device = await anyio.to_thread.run_sync(self._book.revoke, request.path_params["device_id"])
         return {"revoked": device.id}
 
+    @route("/api/push")
     async def push_key(self, request: Request) -> dict[str, Any]:
         """Return the key with which the browser of this device subscribes, if notifications can be pushed to it."""
         from helmsman.notices.web_push import application_key  # it needs cryptography
@@ -119,10 +121,11 @@ class DeviceRoutes:
             raise Unsupported("Notifications are sent by the hub, and none runs here.")
         return {"key": await anyio.to_thread.run_sync(application_key, self._helm.settings.state_dir)}
 
-    async def subscribe(self, request: Request) -> dict[str, Any]:
+    @route("/api/push", PushInput)
+    async def subscribe(self, request: Request, given: PushInput) -> dict[str, Any]:
         from helmsman.notices.web_push import subscription  # as above
 
-        given, device = await body(request, PushInput), self._own_device(request)
+        device = self._own_device(request)
         settings = self._helm.notices.settings
         push = None
         if given.endpoint is not None and given.keys is not None:

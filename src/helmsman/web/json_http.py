@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from starlette.responses import Response
+from starlette.routing import Route
 
 from helmsman.errors import HelmsmanError, InvalidInput
 from helmsman.shapes.contract import Input
@@ -17,6 +19,8 @@ from helmsman.shapes.safe_values import safe
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp
+
+    from helmsman.service import HelmsmanService
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +69,7 @@ _OTHER_ERRORS: Final = 502
 Endpoint: TypeAlias = "Callable[[Request], Awaitable[Mapping[str, Any] | ASGIApp]]"
 
 InputT = TypeVar("InputT", bound=Input)
+MethodT = TypeVar("MethodT", bound="Callable[..., Awaitable[Mapping[str, Any] | ASGIApp]]")
 
 
 class NotFound(HelmsmanError):
@@ -101,6 +106,41 @@ def answering(endpoint: Endpoint, *, status: int = 200) -> Callable[[Request], A
             )
         return respond(result, status) if isinstance(result, Mapping) else result
 
+    return answer
+
+
+def route(
+    path: str, takes: type[Input] | None = None, *, method: str | None = None, status: int = 200
+) -> Callable[[MethodT], MethodT]:
+    """Declare the route of an endpoint. With `takes` it is a POST, and the endpoint is given the parsed body too."""
+
+    def declare(endpoint: MethodT) -> MethodT:
+        endpoint.__dict__["declared"] = path, takes, method or ("GET" if takes is None else "POST"), status
+        return endpoint
+
+    return declare
+
+
+class Routes:
+    """Endpoints that belong together. Each declares its route."""
+
+    def __init__(self, helm: HelmsmanService) -> None:
+        self._helm = helm
+
+    def routes(self) -> list[Route]:
+        """Return the routes of all endpoints, in the order of their declarations."""
+        found = list[Route]()
+        for name, endpoint in vars(type(self)).items():
+            if hasattr(endpoint, "declared"):
+                path, takes, method, status = endpoint.declared
+                bound = getattr(self, name)
+                answer = answering(bound if takes is None else partial(_with_body, bound, takes), status=status)
+                found.append(Route(path, answer, methods=[method]))
+        return found
+
+
+async def _with_body(endpoint: Any, takes: type[Input], request: Request) -> Mapping[str, Any] | ASGIApp:
+    answer: Mapping[str, Any] | ASGIApp = await endpoint(request, await body(request, takes))
     return answer
 
 

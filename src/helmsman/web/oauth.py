@@ -44,7 +44,7 @@ from helmsman.errors import InvalidInput
 from helmsman.shapes.contract import Input, NothingInput
 from helmsman.web.client_documents import InvalidClient, OAuthClient, client_address, fetch_client
 from helmsman.web.grants import ACCESS_TIME, GrantBook, GrantNotFound, digest
-from helmsman.web.json_http import answering, body, respond, whole_body
+from helmsman.web.json_http import Routes, respond, route, whole_body
 from helmsman.web.static_files import page_file
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class _Granted(Value, frozen=True, kw_only=True):
     grant: str | None = None
 
 
-class OAuth:
+class OAuth(Routes):
     """OAuth of one server."""
 
     def __init__(
@@ -158,12 +158,7 @@ class OAuth:
             Route(RESOURCE_PATH + self._mcp_path, self._resource_metadata, methods=["GET"]),
             Route(SERVER_PATH, self._server_metadata, methods=["GET"]),
             Route(AUTHORIZE_PATH, self._page, methods=["GET"]),
-            Route(TOKEN_PATH, answering(self._token), methods=["POST"]),
-            Route(REVOKE_PATH, answering(self._revoke), methods=["POST"]),
-            Route("/api/oauth/request", answering(self._describe), methods=["POST"]),
-            Route("/api/oauth/decision", answering(self._decide), methods=["POST"]),
-            Route("/api/grants", answering(self._listed), methods=["GET"]),
-            Route("/api/grants/{grant_id}/revoke", answering(self._take_back), methods=["POST"]),
+            *super().routes(),
         ]
 
     async def _resource_metadata(self, request: Request) -> Response:
@@ -207,12 +202,13 @@ class OAuth:
 
     # --- the page ----------------------------------------------------------------------------------------------------
 
-    async def _describe(self, request: Request) -> dict[str, Any]:
+    @route("/api/oauth/request", AuthorizeInput)
+    async def _describe(self, request: Request, asked_for: AuthorizeInput) -> dict[str, Any]:
         """Check a request of a client. Return what the page shows, and the id under which it can be decided.
 
         The client's document is read once: exactly what the page shows is granted.
         """
-        given = (await body(request, AuthorizeInput)).query
+        given = asked_for.query
         base, resource = _base_of(request), given.get("resource", "")
         # Before anything is fetched.
         if sum(map(len, given.values())) > _MAX_QUERY:
@@ -254,8 +250,8 @@ class OAuth:
             "resource": resource,
         }
 
-    async def _decide(self, request: Request) -> dict[str, Any]:
-        given = await body(request, DecisionInput)
+    @route("/api/oauth/decision", DecisionInput)
+    async def _decide(self, request: Request, given: DecisionInput) -> dict[str, Any]:
         # Popped: each request is decided once.
         asked = self._pending.pop(given.request, None)
         # Shown under one address and decided under another, it would be for another issuer.
@@ -270,6 +266,7 @@ class OAuth:
         _keep_newest(self._codes)
         return {"redirect": _answer(asked.redirect_uri, asked.issuer, asked.state, code=code)}
 
+    @route("/api/grants")
     async def _listed(self, _request: Request) -> dict[str, Any]:
         grants = await anyio.to_thread.run_sync(self.grants.all)
         return {
@@ -286,13 +283,14 @@ class OAuth:
             ]
         }
 
-    async def _take_back(self, request: Request) -> dict[str, Any]:
-        await body(request, NothingInput)
+    @route("/api/grants/{grant_id}/revoke", NothingInput)
+    async def _take_back(self, request: Request, _given: NothingInput) -> dict[str, Any]:
         grant = await anyio.to_thread.run_sync(self.grants.revoke, request.path_params["grant_id"])
         return {"revoked": grant.id}
 
     # --- clients -----------------------------------------------------------------------------------------------------
 
+    @route(TOKEN_PATH, method="POST")
     async def _token(self, request: Request) -> ASGIApp:
         """Exchange a code or a refresh token. The resource, where it is named, must be that of this server."""
         # Read here, and again by the SDK's handler.
@@ -303,6 +301,7 @@ class OAuth:
         answer: Response = await self._tokens.handle(request)
         return answer
 
+    @route(REVOKE_PATH, method="POST")
     async def _revoke(self, request: Request) -> Response:
         """Take back a token (RFC 7009). The answer says nothing about tokens that are not known."""
         token = (await (await _in_full(request)).form()).get("token")

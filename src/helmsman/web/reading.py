@@ -33,7 +33,7 @@ from helmsman.shapes.rendering import budget_as_dict, fields_as_dict, json_line,
 from helmsman.shapes.safe_values import one_line, safe, shown_item
 from helmsman.shapes.session_status import session_in_full
 from helmsman.tasks.model import Task, TaskOrigin, TaskStatus
-from helmsman.web.json_http import NotFound, limit, number, session_id, switch, text
+from helmsman.web.json_http import NotFound, Routes, limit, number, route, session_id, switch, text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -332,14 +332,15 @@ _LOOKED_AT: Final = 5000
 ListedState = Literal["active", "awaiting_approval", "done", "error", "interrupted", "denied"]
 
 
-class Reading:
+class Reading(Routes):
     """Answers requests that change nothing."""
 
-    def __init__(self, helm: HelmsmanService, transcripts: Transcripts) -> None:
-        self._helm = helm
-        self._transcripts = transcripts
+    def __init__(self, helm: HelmsmanService) -> None:
+        super().__init__(helm)
+        self._transcripts = Transcripts(helm)
         self._spendings = SessionSpendings(helm)
 
+    @route("/api/overview")
     async def overview(self, _request: Request) -> dict[str, Any]:
         helm = self._helm
         codex: dict[str, Any] | None = None
@@ -381,6 +382,7 @@ class Reading:
 
     # --- sessions ----------------------------------------------------------------------------------------------------
 
+    @route("/api/sessions")
     async def sessions(self, request: Request) -> dict[str, Any]:
         query, directory, cursor = text(request, "query"), text(request, "directory"), text(request, "cursor")
         agent, project, state = text(request, "agent"), text(request, "project"), text(request, "state")
@@ -478,6 +480,7 @@ class Reading:
         ]
         return list(map(in_list, await self._with_places(found)))
 
+    @route("/api/sessions/{session_id}")
     async def session(self, request: Request) -> dict[str, Any]:
         lines = number(request, "outputLines", 0, most=2000) or 0
         helm, session = self._helm, await self._helm.session(session_id(request))
@@ -485,6 +488,7 @@ class Reading:
         labels = await anyio.to_thread.run_sync(helm.labels.of, [session.id])
         return shown | present({"labels": safe(labels.get(session.id))})
 
+    @route("/api/sessions/{session_id}/turns")
     async def turns(self, request: Request) -> dict[str, Any]:
         session = await self._helm.session(session_id(request))
         transcript = await self._transcripts.of(session)
@@ -513,6 +517,7 @@ class Reading:
             if turn.turn_id is not None
         }
 
+    @route("/api/sessions/{session_id}/transcript")
     async def transcript(self, request: Request) -> dict[str, Any]:
         session = await self._helm.session(session_id(request))
         count = limit(request, _ENTRIES, _MAX_ENTRIES)
@@ -538,6 +543,7 @@ class Reading:
             "cursor": session.feed.cursor,
         }
 
+    @route("/api/sessions/{session_id}/transcript/{index:int}")
     async def entry(self, request: Request) -> dict[str, Any]:
         session = await self._helm.session(session_id(request))
         index: int = request.path_params["index"]
@@ -549,6 +555,7 @@ class Reading:
             f"Session {session.id} has {transcript.total} entries and no number {index}. Read its transcript."
         )
 
+    @route("/api/questions")
     async def questions(self, _request: Request) -> dict[str, Any]:
         asking = [session for session in self._helm.sessions.values() if session.questions]
         return {
@@ -566,6 +573,7 @@ class Reading:
 
     # --- tasks, engines, usage, search -------------------------------------------------------------------------------
 
+    @route("/api/tasks")
     async def tasks(self, request: Request) -> dict[str, Any]:
         given = text(request, "status")
         statuses = [_one_of("status", one.strip(), TaskStatus) for one in given.split(",")] if given else None
@@ -582,13 +590,16 @@ class Reading:
         tasks = [self._listed_task(task) | present({"unchanged": task.id in unchanged or None}) for task in found]
         return present({"tasks": tasks, "nextCursor": following})
 
+    @route("/api/tasks/{task_id}")
     async def task(self, request: Request) -> dict[str, Any]:
         task = await self._helm.tasks.get(request.path_params["task_id"])
         return dict(safe(task_as_dict(task, self._helm.task_writer)))
 
+    @route("/api/agents")
     async def agents(self, _request: Request) -> dict[str, Any]:
         return {"agents": safe(await all_agents(self._helm))}
 
+    @route("/api/engines")
     async def engines(self, _request: Request) -> dict[str, Any]:
         engines = await anyio.to_thread.run_sync(engine_overviews, self._helm.settings.state_dir)
         used = {session.engine for session in self._helm.sessions.values() if session.engine is not None}
@@ -601,6 +612,7 @@ class Reading:
         fleet = await self._helm.extras.fleet()
         return present({"engines": [present(engine) for engine in engines], "own": shown, "fleet": safe(fleet)})
 
+    @route("/api/usage")
     async def usage(self, request: Request) -> dict[str, Any]:
         by = cast("GroupBy", _one_of("by", text(request, "by") or "day", GroupBy))
         since = text(request, "since") or "30d"
@@ -623,9 +635,11 @@ class Reading:
             }
         )
 
+    @route("/api/account")
     async def account(self, _request: Request) -> dict[str, Any]:
         return dict(safe(fields_as_dict(await self._helm.extras.account.read())))
 
+    @route("/api/notices")
     async def notices(self, _request: Request) -> dict[str, Any]:
         told = await self._helm.extras.notices.for_pages()
         notices = {
@@ -644,6 +658,7 @@ class Reading:
         later = {"tellsOfQuestions": told.is_told, "nextInSec": told.next_in}
         return {"notices": list(notices.values())} | present(later)
 
+    @route("/api/search")
     async def search(self, request: Request) -> dict[str, Any]:
         query = text(request, "q")
         if query is None:

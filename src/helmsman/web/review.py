@@ -22,7 +22,7 @@ from helmsman.git.tree_changes import DiffView, Unsaved, marks_of
 from helmsman.shapes.contract import Input
 from helmsman.shapes.rendering import applied_as_dict, fields_as_dict, json_line
 from helmsman.shapes.safe_values import safe, shown_files
-from helmsman.web.json_http import body, session_id, switch, text
+from helmsman.web.json_http import Routes, route, session_id, switch, text
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -51,13 +51,14 @@ class DiscardShownInput(Input):
     losing: str
 
 
-class ReviewRoutes:
+class ReviewRoutes(Routes):
     """Shows changes, applies and drops them."""
 
     def __init__(self, helm: HelmsmanService) -> None:
-        self._helm = helm
+        super().__init__(helm)
         self._coloured: OrderedDict[str, dict[str, Any]] = OrderedDict()
 
+    @route("/api/sessions/{session_id}/diff")
     async def diff(self, request: Request) -> dict[str, Any]:
         session = await self._helm.session(session_id(request))
         tree, since = session.worktree, _time(text(request, "since"))
@@ -101,6 +102,7 @@ class ReviewRoutes:
             about |= {"about": f"{changed.about} {_TOO_LONG.format(session.id)}", "canApply": False}
         return present(about) | shown
 
+    @route("/api/sessions/{session_id}/diff/file")
     async def whole_file(self, request: Request) -> dict[str, Any]:
         """Return a changed file with all its lines, for reading around the changes."""
         session = await self._helm.session(session_id(request))
@@ -126,8 +128,8 @@ class ReviewRoutes:
             self._coloured.popitem(last=False)
         return shown
 
-    async def apply(self, request: Request) -> dict[str, Any]:
-        given = await body(request, ApplyShownInput)
+    @route("/api/sessions/{session_id}/apply", ApplyShownInput)
+    async def apply(self, request: Request, given: ApplyShownInput) -> dict[str, Any]:
         session = await self._helm.session(session_id(request))
         # A change that the page did not show in full must not be applied from it.
         if "cut" in self._coloured.get(given.digest, ()):
@@ -137,18 +139,19 @@ class ReviewRoutes:
         )
         return dict(safe(applied_as_dict(applied)))
 
-    async def discard_part(self, request: Request) -> dict[str, Any]:
-        given = await body(request, DiscardPartInput)
+    @route("/api/sessions/{session_id}/discard-part", DiscardPartInput)
+    async def discard_part(self, request: Request, given: DiscardPartInput) -> dict[str, Any]:
         session = await self._helm.session(session_id(request))
         files = await self._helm.extras.changes.discard_part(session.id, given.only, digest=given.digest)
         return {"files": safe([fields_as_dict(file) for file in files])}
 
+    @route("/api/sessions/{session_id}/unsaved")
     async def unsaved(self, request: Request) -> dict[str, Any]:
         session = await self._helm.session(session_id(request))
         return _as_dict(await self._helm.extras.changes.unsaved(session.id))
 
-    async def discard(self, request: Request) -> dict[str, Any]:
-        given = await body(request, DiscardShownInput)
+    @route("/api/sessions/{session_id}/discard", DiscardShownInput)
+    async def discard(self, request: Request, given: DiscardShownInput) -> dict[str, Any]:
         session = await self._helm.session(session_id(request))
         losing = await self._helm.extras.changes.unsaved(session.id)
         # New work since the preview would be lost without having been seen.
@@ -208,21 +211,19 @@ class PullRequestInput(Input):
     text: str = ""
     base: str | None = None
     draft: bool = False
-    allow: str = Field("", description="The address that the user has allowed pushing to, for this session.")
+    allow: list[str] = Field([], description="The addresses that the user has allowed pushing to, for this session.")
 
 
-class PublishingRoutes:
+class PublishingRoutes(Routes):
     """Answers requests about commits, pull requests and saved prompts."""
 
-    def __init__(self, helm: HelmsmanService) -> None:
-        self._helm = helm
-
+    @route("/api/sessions/{session_id}/publishing")
     async def look(self, request: Request) -> dict[str, Any]:
         publishing = self._helm.extras.publishing
         looked = await publishing.look(session_id(request))
         shown: dict[str, Any] = {
-            "directory": safe(str(looked.directory)),
-            "branch": looked.branch,
+            "directory": safe(", ".join(map(str, looked.directories))),
+            "branch": ", ".join(looked.branches) or None,
             "files": len(looked.files),
             "digest": looked.digest,
             "isCommitted": looked.is_committed,
@@ -231,47 +232,58 @@ class PublishingRoutes:
         }
         # A session can be committed although nothing can be published.
         try:
-            target = await publishing.target(looked.session_id)
+            targets = await publishing.targets(looked.session_id)
         except HelmsmanError as error:
             return present(shown | {"cannotPublish": safe(error.message)})
         publication = (await self._helm.session(looked.session_id)).state.publication
         shown |= {
-            "target": present(
-                {
-                    "url": safe(target.url),
-                    "branch": target.branch,
-                    "base": target.base,
-                    "repository": target.repository,
-                    "opensPullRequest": target.by is not None,
-                    "isAllowed": target.is_allowed,
-                    "commits": list(map(safe, target.commits)),
-                }
-            ),
-            "pullRequest": publication.pull_request,
+            "targets": [
+                present(
+                    {
+                        "url": safe(one.url),
+                        "branch": one.branch,
+                        "base": one.base,
+                        "repository": one.repository,
+                        "opensPullRequest": one.by is not None,
+                        "isAllowed": one.is_allowed,
+                        "commits": list(map(safe, one.commits)),
+                    }
+                )
+                for one in targets
+            ],
+            "pullRequests": list(publication.pull_requests),
             "issue": publication.issue,
         }
         return present(shown)
 
-    async def commit(self, request: Request) -> dict[str, Any]:
-        given = await body(request, CommitInput)
+    @route("/api/sessions/{session_id}/commit", CommitInput)
+    async def commit(self, request: Request, given: CommitInput) -> dict[str, Any]:
         made = await self._helm.extras.publishing.commit(session_id(request), given.message, digest=given.digest)
-        return {"commit": made.commit, "branch": made.branch, "title": safe(made.title)}
+        return {"commits": [{"commit": one.commit, "branch": one.branch} for one in made]}
 
-    async def pull_request(self, request: Request) -> dict[str, Any]:
-        given = await body(request, PullRequestInput)
+    @route("/api/sessions/{session_id}/pull-request", PullRequestInput)
+    async def pull_request(self, request: Request, given: PullRequestInput) -> dict[str, Any]:
         publishing, known = self._helm.extras.publishing, session_id(request)
-        target = await publishing.target(known, base=given.base)
-        # The address that the user saw: another remote in between is not allowed.
-        if given.allow == target.url:
-            await publishing.allow(known, target.url)
-        await publishing.push(known, target)
-        opened = None
-        # Without the forge's program the branch is pushed only.
-        if target.by is not None:
-            text = "\n\n".join(filter(None, (given.text.strip(), verified(await self._helm.session(known)))))
-            opened = await publishing.open(known, target, given.title, text, draft=given.draft)
-        return present({"url": opened, "branch": target.branch, "remote": safe(target.url)})
+        targets = await publishing.targets(known, base=given.base)
+        if not targets:
+            raise InvalidInput("There is nothing to publish: the session's branch has no commit of its own.")
+        # The addresses that the user saw: another remote in between is not allowed.
+        for url in {target.url for target in targets} & set(given.allow):
+            await publishing.allow(known, url)
+        await publishing.push(known, targets)
+        text = "\n\n".join(filter(None, (given.text.strip(), verified(await self._helm.session(known)))))
+        published: list[dict[str, Any]] = []
+        for target in targets:
+            # Without the forge's program the branch is pushed only.
+            opened = (
+                None
+                if target.by is None
+                else await publishing.open(known, target, given.title, text, draft=given.draft)
+            )
+            published.append(present({"url": opened, "branch": target.branch, "remote": safe(target.url)}))
+        return {"published": published}
 
+    @route("/api/prompts")
     async def prompts(self, _request: Request) -> dict[str, Any]:
         found = await anyio.to_thread.run_sync(saved_prompts)
         shown = [{"name": one.name, "title": safe(one.title), "text": one.text} for one in found.values()]
