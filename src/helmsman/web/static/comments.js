@@ -4,21 +4,18 @@
 // A comment is {id, path, side: "old" | "new", from, to, quote, text, sent?, addressed?}: lines `from` to `to` of the file
 // before or after the change, and what stands there, with its signs. Event: "changed".
 
+import { recall, remember } from "./remembered.js";
+
 let ids = 0;
 
 export class Comments extends EventTarget {
   #key;
-  all = [];
 
   constructor(sessionId) {
     super();
     this.sessionId = sessionId;
     this.#key = `helmsman-comments:${sessionId}`;
-    try {
-      this.all = JSON.parse(localStorage.getItem(this.#key)) ?? [];
-    } catch {
-      this.all = []; // storage may be forbidden; then they are lost with the page
-    }
+    this.all = recall(this.#key) ?? [];
   }
 
   of(path) {
@@ -60,12 +57,7 @@ export class Comments extends EventTarget {
 
   #keep(all) {
     this.all = all;
-    try {
-      if (all.length) localStorage.setItem(this.#key, JSON.stringify(all));
-      else localStorage.removeItem(this.#key);
-    } catch {
-      // see above
-    }
+    remember(this.#key, all.length ? all : null);
     this.dispatchEvent(new Event("changed"));
   }
 }

@@ -1,5 +1,7 @@
 // Links that open a file in the reader's editor. Only if the page comes from the reader's own machine.
 
+import { recall, remember } from "./remembered.js";
+
 const KEY = "helmsman-editor";
 const LOCAL = new Set(["localhost", "127.0.0.1", "[::1]"]);
 const PLACES = {
@@ -17,19 +19,11 @@ export function hasEditors() {
 }
 
 export function chosenEditor() {
-  try {
-    return localStorage.getItem(KEY) ?? "";
-  } catch {
-    return ""; // storage may be forbidden; then there are no links
-  }
+  return recall(KEY) ?? "";
 }
 
 export function chooseEditor(name) {
-  try {
-    localStorage.setItem(KEY, name);
-  } catch {
-    // see above
-  }
+  remember(KEY, name);
 }
 
 /**

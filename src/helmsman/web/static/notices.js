@@ -8,6 +8,7 @@ import { get, post, sessionPlace } from "./api.js";
 import { arrange, h, toast } from "./dom.js";
 import { hostMark, hosts } from "./hosts.js";
 import { live } from "./live.js";
+import { recall, remember } from "./remembered.js";
 import { store } from "./store.js";
 import { coalesced } from "./timing.js";
 
@@ -89,8 +90,8 @@ export function notificationButton(button) {
   };
   if (button.hidden) return;
   button.addEventListener("click", async () => {
-    if (mayNotify()) localStorage.removeItem(WANTED);
-    else if ((await Notification.requestPermission()) === "granted") localStorage.setItem(WANTED, "yes");
+    if (mayNotify()) remember(WANTED, null);
+    else if ((await Notification.requestPermission()) === "granted") remember(WANTED, true);
     show();
     await push(mayNotify()).catch((error) => toast(`No notifications while this page is closed: ${error.message}`, "error"));
   });
@@ -114,7 +115,7 @@ export async function push(wanted, approves = false) {
 }
 
 function mayNotify() {
-  return "Notification" in window && Notification.permission === "granted" && localStorage.getItem(WANTED) === "yes";
+  return "Notification" in window && Notification.permission === "granted" && recall(WANTED) === true;
 }
 
 function notify(id, title, text, sessionId) {

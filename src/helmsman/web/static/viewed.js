@@ -1,20 +1,17 @@
 // Which files of a session's changes were viewed as they are, and when its changes were last reviewed as a whole. It is known in
 // this browser. A file that changes again is no longer viewed. Event: "changed".
 
+import { recall, remember } from "./remembered.js";
+
 export class Viewed extends EventTarget {
   #key;
-  #kept = { marks: {} };
+  #kept;
   #now = {};
 
   constructor(sessionId) {
     super();
     this.#key = `helmsman-viewed:${sessionId}`;
-    try {
-      const kept = JSON.parse(localStorage.getItem(this.#key));
-      if (kept && typeof kept.marks === "object") this.#kept = kept;
-    } catch {
-      // storage may be forbidden; then it lasts as long as the page
-    }
+    this.#kept = recall(this.#key) ?? { marks: {} };
   }
 
   /** What there is to view: a mark for each file, which differs once its change does; and the server's time. */
@@ -60,11 +57,7 @@ export class Viewed extends EventTarget {
 
   #keep(kept) {
     this.#kept = kept;
-    try {
-      localStorage.setItem(this.#key, JSON.stringify(kept));
-    } catch {
-      // see above
-    }
+    remember(this.#key, kept);
     this.dispatchEvent(new Event("changed"));
   }
 }

@@ -2,12 +2,11 @@
 
 import { agentsOf } from "../agents.js";
 import { get, post, sessionPath, sessionPlace } from "../api.js";
-import { askAndDo } from "../ask.js";
-import { confirmed } from "../confirm.js";
+import { askAndDo, confirmed, showDialog } from "../dialog.js";
 import { freshId, h, toast } from "../dom.js";
 import { count } from "../format.js";
 import { store } from "../store.js";
-import { field } from "./new-session.js";
+import { field } from "./forms.js";
 import { askForLabels } from "./selecting.js";
 
 const ACTIONS = [
@@ -29,16 +28,13 @@ export async function openActions(session) {
   await agents.read();
   const agent = agents.get(session.agent);
   const running = ["active", "awaiting_approval"].includes(session.status);
-  const title = freshId("title");
   const canStop = running && !session.elsewhere;
   const offered = session.archived ? [BRING_BACK] : ACTIONS.filter((action) => canStop || !action.running);
-  const dialog = h(
-    "dialog",
-    { class: "dialog actions-dialog", "aria-labelledby": title },
-    h("h2", { id: title }, "This session"),
+  const content = [
     h("ul", { class: "action-list" }, offered.map((action) => h("li", {}, entry(action)))),
     h("div", { class: "buttons" }, h("button", { type: "button", onclick: () => dialog.close() }, "Close")),
-  );
+  ];
+  const dialog = showDialog("This session", content, { kind: "actions-dialog" });
   function entry({ name, label, meaning, needs, idle, ask }) {
     const can = !needs || (session.can ?? agent?.can ?? [needs]).includes(needs);
     const why = can ? (running && idle ? "While a turn runs this cannot be done. Wait for its end, or interrupt it." : "") : (agent?.cannot[needs] ?? "Its agent cannot do this.");
@@ -52,9 +48,6 @@ export async function openActions(session) {
       h("p", { id, class: "quiet" }, why || meaning),
     ];
   }
-  dialog.addEventListener("close", () => dialog.remove());
-  document.body.append(dialog);
-  dialog.showModal();
 }
 
 /** Stop the turn that runs, after a yes. */

@@ -1,7 +1,7 @@
 // Apply and Discard for the changes of a session in its own worktree; and the obstacles, with advice.
 
 import { post, get, sessionPath } from "../api.js";
-import { confirmed } from "../confirm.js";
+import { confirmed } from "../dialog.js";
 import { actionButton, h, toast } from "../dom.js";
 import { count } from "../format.js";
 import { hosts } from "../hosts.js";

@@ -1,6 +1,7 @@
 // The keys, in a dialog.
 
-import { freshId, h } from "../dom.js";
+import { showDialog } from "../dialog.js";
+import { h } from "../dom.js";
 
 const KEYS = [
   ["j, k", "to the next, the previous row"],
@@ -20,18 +21,11 @@ const KEYS = [
 ];
 
 export function openHelp() {
-  const title = freshId("title");
   const close = h("button", { type: "button", class: "primary", onclick: () => dialog.close() }, "Close");
-  const dialog = h(
-    "dialog",
-    { class: "dialog", "aria-labelledby": title },
-    h("h2", { id: title }, "Keys"),
+  const content = [
     h("dl", { class: "keys" }, KEYS.map(([keys, what]) => [h("dt", {}, keys.split(", ").map((key) => h("kbd", {}, key))), h("dd", {}, what)])),
     h("p", { class: "quiet" }, "If a question is open in several places, the first answer wins."),
     h("div", { class: "buttons" }, close),
-  );
-  dialog.addEventListener("close", () => dialog.remove());
-  document.body.append(dialog);
-  dialog.showModal();
-  close.focus();
+  ];
+  const dialog = showDialog("Keys", content, { focused: close });
 }

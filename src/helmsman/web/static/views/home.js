@@ -7,6 +7,7 @@ import { hosts } from "../hosts.js";
 import { store } from "../store.js";
 import { setPlace } from "../title.js";
 import { openNewSession } from "./new-session.js";
+import { tile } from "./page.js";
 import { questionCard } from "./question.js";
 
 export class HomeView {
@@ -105,10 +106,6 @@ function agentTile(codex, overview) {
   const others = agents.installed.filter(({ agent }) => agent !== overview.defaultAgent).length;
   const more = others ? `, and ${count(others, "other agent")}` : "";
   return tile(usual.title, usual.installed ? (usual.version ?? "here") : "none", usual.installed ? `Helmsman ${overview.version}${more}` : "not found");
-}
-
-function tile(name, value, note) {
-  return h("div", { class: "tile" }, h("dt", {}, name), h("dd", { class: "value" }, value), h("dd", { class: "quiet" }, note));
 }
 
 function keys(...names) {

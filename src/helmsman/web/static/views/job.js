@@ -3,13 +3,11 @@
 
 import { agents } from "../agents.js";
 import { get, post, sessionPlace } from "../api.js";
-import { confirmed } from "../confirm.js";
+import { confirmed } from "../dialog.js";
 import { actionButton, h, redraw, toast } from "../dom.js";
 import { duration, money, shortPath, statusPill, taskStatus, timeAgo, tokens } from "../format.js";
-import { live } from "../live.js";
-import { coalesced } from "../timing.js";
-import { setPlace } from "../title.js";
 import { diffLines, fileHeading, stat } from "./diff.js";
+import { Page, table } from "./page.js";
 
 const APPLIED = {
   applied: "It is in the main tree, unstaged.",
@@ -18,35 +16,22 @@ const APPLIED = {
   failed: "It could not be applied.",
 };
 
-export class JobView {
+export class JobView extends Page {
   #id;
-  #closed = new AbortController();
 
   constructor(id) {
+    super("Job");
     this.#id = id;
-    this.heading = h("h1", { tabindex: "-1" }, "Job");
     this.body = h("div", { class: "job" });
-    this.element = h("div", { class: "wide scroller", tabindex: "0", role: "region", "aria-label": "Job" }, this.heading, this.body);
-    this.refresh = coalesced(() => this.#read().catch(() => {}), 500);
-    const { signal } = this.#closed;
-    live.addEventListener("changes", () => this.refresh(), { signal });
-    live.addEventListener("anew", () => this.refresh(), { signal });
+    this.element.append(this.body);
+    this.follow();
   }
 
-  async open() {
-    setPlace("Job");
-    await this.#read();
-  }
-
-  close() {
-    this.#closed.abort();
-  }
-
-  async #read() {
+  async read() {
     const shown = await get(`tasks/${encodeURIComponent(this.#id)}/report`);
     this.heading.textContent = shown.task.instruction;
     redraw(this.body, shown, () => parts(shown, this.refresh));
-    this.element.dataset.ready = "yes";
+    this.ready();
   }
 }
 
@@ -196,23 +181,21 @@ function steps(report) {
 
 function candidates(report) {
   const row = (one) =>
-    h(
-      "tr",
-      {},
-      h("td", {}, `${one.number}${one.winner ? " (winner)" : ""}`),
-      h("td", {}, one.agent),
-      h("td", {}, one.verified ? "✓" : `✗ ${one.error ?? ""}`),
-      h("td", {}, String(one.attempts)),
-      h("td", {}, one.diff ? reviewLink(one.sessionId, stat(one.diff.added, one.diff.removed)) : ""),
-      h("td", {}, one.checkSeconds === null || one.checkSeconds === undefined ? "" : `${one.checkSeconds.toFixed(1)} s`),
-      h("td", {}, one.sessionId ? h("a", { href: sessionPlace(one.sessionId), class: "mono" }, one.sessionId.slice(-8)) : ""),
-    );
+    [
+      `${one.number}${one.winner ? " (winner)" : ""}`,
+      one.agent,
+      one.verified ? "✓" : `✗ ${one.error ?? ""}`,
+      String(one.attempts),
+      one.diff ? reviewLink(one.sessionId, stat(one.diff.added, one.diff.removed)) : "",
+      one.checkSeconds === null || one.checkSeconds === undefined ? "" : `${one.checkSeconds.toFixed(1)} s`,
+      one.sessionId ? h("a", { href: sessionPlace(one.sessionId), class: "mono" }, one.sessionId.slice(-8)) : "",
+    ].map((value) => h("td", {}, value));
   const head = ["Candidate", "Agent", "Verified", "Attempts", "Lines", "Check", "Session"];
   return h(
     "section",
     {},
     h("h2", {}, "Candidates"),
-    h("table", { class: "numbers" }, h("thead", {}, h("tr", {}, head.map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, report.candidates.map(row))),
+    table(head, report.candidates.map(row), { class: "numbers" }),
     report.matrix?.length ? [h("h3", {}, "Which candidate passes the tests that each wrote"), matrix(report.matrix)] : null,
     report.compared ? h("p", {}, report.compared) : null,
   );
@@ -226,12 +209,8 @@ function matrix(entries) {
     return h("td", { title: one?.what ?? "" }, one ? (one.passed ? "✓" : "✗") : "");
   };
   const rows = [...new Set(entries.map((one) => one.testsOf))].sort((a, b) => a - b);
-  return h(
-    "table",
-    { class: "numbers", dataset: { matrix: "" } },
-    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Tests of"), numbers.map((number) => h("th", { scope: "col" }, `on ${number}`)))),
-    h("tbody", {}, rows.map((row) => h("tr", {}, h("th", { scope: "row" }, String(row)), numbers.map((column) => cell(row, column))))),
-  );
+  const cells = rows.map((row) => [h("th", { scope: "row" }, String(row)), numbers.map((column) => cell(row, column))]);
+  return table(["Tests of", ...numbers.map((number) => `on ${number}`)], cells, { class: "numbers", dataset: { matrix: "" } });
 }
 
 /** A line for each function: a call that differs, how many calls do not, or why it was not compared. */

@@ -1,9 +1,9 @@
 // The dialog that asks for an outcome, which Helmsman then verifies.
 
-import { agents } from "../agents.js";
 import { jobPlace, post } from "../api.js";
-import { freshId, h } from "../dom.js";
-import { field, select, suggest } from "./new-session.js";
+import { askAndDo } from "../dialog.js";
+import { h } from "../dom.js";
+import { agentChoice, directoryInput, field, filledIn, select, suggest, textInput } from "./forms.js";
 
 const KINDS = [
   ["debug", "Debug: a failure is found and fixed"],
@@ -27,67 +27,46 @@ const OWN = {
 };
 
 export function openNewJob() {
-  const directories = freshId("directories");
   const kind = select("kind", KINDS);
   const request = h("textarea", { name: "request", rows: 4, placeholder: "test_parse fails: KeyError 'port'" });
-  const directory = h("input", { name: "workingDirectory", list: directories, autocomplete: "off" });
-  const known = h("datalist", { id: directories });
-  const agent = h("select", { name: "agent" }, h("option", { value: "" }, "whoever can"));
-  const input = (name, placeholder) => h("input", { name, placeholder, autocomplete: "off" });
+  const directory = directoryInput();
   const own = {
-    check: field("Check", input("check", "as the repository has it")),
+    check: field("Check", textInput("check", { placeholder: "as the repository has it" })),
     apply: field("Apply it", select("apply", APPLY)),
     candidates: field("Candidates", h("input", { name: "candidates", type: "number", min: 1, max: 5, value: "1" })),
-    scope: field("Only in", input("scope", "everywhere; else paths, by commas")),
-    branch: field("Against branch", input("branch", "none: what is not committed")),
-    base: field("Fails with the code of", input("base", "no commit in particular")),
+    scope: field("Only in", textInput("scope", { placeholder: "everywhere; else paths, by commas" })),
+    branch: field("Against branch", textInput("branch", { placeholder: "none: what is not committed" })),
+    base: field("Fails with the code of", textInput("base", { placeholder: "no commit in particular" })),
   };
-  const problem = h("p", { class: "note bad", role: "alert", hidden: true });
-  const start = h("button", { type: "submit", class: "primary" }, "Start");
-  const form = h(
-    "form",
-    {},
-    field("Outcome", kind),
-    field("What is wanted?", request),
-    h("div", { class: "fields" }, field("Agent", agent), field("Directory", directory)),
-    known,
-    h("div", { class: "fields" }, Object.values(own)),
-    problem,
-    h("div", { class: "buttons" }, h("button", { type: "button", onclick: () => dialog.close() }, "Cancel"), start),
-  );
-  const title = freshId("title");
-  const dialog = h("dialog", { class: "dialog", "aria-labelledby": title }, h("h2", { id: title }, "Ask for an outcome"), form);
   const offer = () => {
     for (const [name, one] of Object.entries(own)) one.hidden = !OWN[kind.value].includes(name);
     request.required = kind.value !== "review";
   };
   kind.addEventListener("change", offer);
-  form.addEventListener("submit", async (event) => {
-    event.preventDefault();
-    start.disabled = true;
-    try {
-      const { taskId } = await post(`jobs/${kind.value}`, values(form, OWN[kind.value]));
-      dialog.close();
-      location.hash = jobPlace(taskId);
-    } catch (error) {
-      problem.textContent = error.message;
-      problem.hidden = false;
-    } finally {
-      start.disabled = false;
-    }
-  });
-  dialog.addEventListener("close", () => dialog.remove());
-  document.body.append(dialog);
   offer();
-  dialog.showModal();
+  askAndDo({
+    title: "Ask for an outcome",
+    fields: [
+      field("Outcome", kind),
+      field("What is wanted?", request),
+      h("div", { class: "fields" }, field("Agent", agentChoice("whoever can")), field("Directory", directory.input)),
+      directory.known,
+      h("div", { class: "fields" }, Object.values(own)),
+    ],
+    yes: "Start",
+    act: async (form) => {
+      const { taskId } = await post(`jobs/${kind.value}`, values(form, OWN[kind.value]));
+      location.hash = jobPlace(taskId);
+    },
+  });
   request.focus();
-  suggest(directory, known);
-  agents.read().then(() => agent.append(...agents.all.filter((one) => one.installed).map((one) => h("option", { value: one.agent }, one.title))));
+  suggest(directory);
 }
 
 /** The filled-in fields that this kind has. */
 function values(form, own) {
-  const given = Object.fromEntries([...new FormData(form)].filter(([name, value]) => value.trim() && (own.includes(name) || ["request", "workingDirectory", "agent"].includes(name))));
+  const all = [...own, "request", "workingDirectory", "agent"];
+  const given = Object.fromEntries(Object.entries(filledIn(form)).filter(([name]) => all.includes(name)));
   if (given.candidates) given.candidates = Number(given.candidates);
   if (given.scope) given.scope = given.scope.split(",").map((one) => one.trim()).filter(Boolean);
   return given;

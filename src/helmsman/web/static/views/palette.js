@@ -1,6 +1,7 @@
 // The command palette (Ctrl-K): every page, session and action by a few letters.
 
 import { sessionPlace } from "../api.js";
+import { showDialog } from "../dialog.js";
 import { freshId, h } from "../dom.js";
 import { statusWord } from "../format.js";
 import { store } from "../store.js";
@@ -9,10 +10,9 @@ const MOST = 12;
 
 /** `actions` are [title, function]. */
 export function openPalette(actions) {
-  const [title, listId] = [freshId("title"), freshId("list")];
+  const listId = freshId("list");
   const field = h("input", { type: "search", role: "combobox", "aria-expanded": "true", "aria-controls": listId, "aria-label": "Search pages, sessions and actions", autocomplete: "off" });
   const list = h("ul", { id: listId, class: "palette-list", role: "listbox", "aria-label": "Matches" });
-  const dialog = h("dialog", { class: "dialog palette", "aria-labelledby": title }, h("h2", { id: title, class: "visually-hidden" }, "Go to"), field, list);
   const pages = [...document.querySelectorAll(".places a")].map((link) => [link.textContent, () => (location.hash = link.hash)]);
   const sessions = [...store.running, ...store.recent].map((one) => [one.name ?? one.summary ?? one.sessionId, () => (location.hash = sessionPlace(one.sessionId)), `${one.sessionId.slice(-8)} ${one.status ? statusWord(one.status) : ""}`]);
   const all = [...actions, ...pages, ...sessions];
@@ -41,10 +41,7 @@ export function openPalette(actions) {
     event.preventDefault();
     if (step) show();
   });
-  dialog.addEventListener("close", () => dialog.remove());
-  document.body.append(dialog);
-  dialog.showModal();
-  field.focus();
+  const dialog = showDialog("Go to", [field, list], { kind: "palette", focused: field, isTitleHidden: true });
   show();
 }
 

@@ -2,7 +2,7 @@
 
 import { get } from "../api.js";
 import { h } from "../dom.js";
-import { field, select } from "./new-session.js";
+import { field, select, textInput } from "./forms.js";
 
 const LOSS = [
   ["", "ask, if it could reach out"],
@@ -28,7 +28,7 @@ export class Placing {
         "div",
         { class: "fields" },
         field("Machine", select("machine", [["", "any that can"], ...names])),
-        field("Labels it must have", h("input", { name: "labels", placeholder: "gpu, linux", autocomplete: "off" })),
+        field("Labels it must have", textInput("labels", { placeholder: "gpu, linux" })),
         field("Priority (1 comes first)", Object.assign(number("priority", 1, 1000), { placeholder: "100" })),
         field("Begin in seconds", number("delaySec", 0)),
         field("Stop after seconds", number("deadlineSec", 1)),

@@ -2,7 +2,7 @@
 
 import { ANSWER_KEYS } from "../answering.js";
 import { post, sessionPath, sessionPlace } from "../api.js";
-import { confirmed } from "../confirm.js";
+import { confirmed } from "../dialog.js";
 import { countdown } from "../deadline.js";
 import { freshId, h, toast } from "../dom.js";
 import { hosts } from "../hosts.js";

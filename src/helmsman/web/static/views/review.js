@@ -6,11 +6,13 @@ import { actionButton, h, toast } from "../dom.js";
 import { EDITORS, chooseEditor, chosenEditor, hasEditors } from "../editor.js";
 import { count } from "../format.js";
 import { hosts } from "../hosts.js";
+import { recall, remember } from "../remembered.js";
 import { coalesced } from "../timing.js";
 import { Viewed } from "../viewed.js";
 import { Applying } from "./applying.js";
 import { stat } from "./diff.js";
 import { fileTree } from "./file-tree.js";
+import { segments } from "./page.js";
 import { commentButtons, ReviewFile } from "./review-file.js";
 
 const SPLIT_KEY = "helmsman-diff";
@@ -31,7 +33,7 @@ export class Review {
     this.viewed = new Viewed(sessionId);
     this.applying = new Applying(sessionId, { reread: () => this.read(), write: (text) => composer.write(text) });
     this.about = h("p", { class: "scope quiet" }, "Reading…");
-    this.views = h("div", { class: "segments", role: "group", "aria-label": "How to show changes" }, ["Unified", "Side by side"].map((name, at) => h("button", { type: "button", "aria-pressed": String(isSplit() === Boolean(at)), dataset: { split: at }, onclick: () => this.#choose(Boolean(at)) }, name)));
+    this.views = segments("How to show changes", "split", [["Unified", 0], ["Side by side", 1]], Number(isSplit()), (split) => this.#choose(split));
     this.spaces = h("button", { type: "button", "aria-pressed": "false", title: "Leave out changes of white space", dataset: { spaces: "" }, onclick: () => this.#lookAt(this.spaces) }, "Ignore white space");
     this.since = h("button", { type: "button", "aria-pressed": "false", hidden: true, dataset: { since: "" }, onclick: () => this.#lookAt(this.since) }, "Since my review");
     this.progress = h("span", { class: "viewed-count", role: "status" });
@@ -162,8 +164,7 @@ export class Review {
   }
 
   #choose(split) {
-    keep(SPLIT_KEY, split ? "split" : "unified");
-    for (const button of this.views.children) button.setAttribute("aria-pressed", String(Boolean(Number(button.dataset.split)) === split));
+    remember(SPLIT_KEY, split ? "split" : "unified");
     if (this.#shown) this.#show(this.#shown);
   }
 
@@ -211,17 +212,5 @@ function isPressed(button) {
 }
 
 function isSplit() {
-  try {
-    return localStorage.getItem(SPLIT_KEY) === "split" && !matchMedia("(max-width: 760px)").matches;
-  } catch {
-    return false;
-  }
-}
-
-function keep(key, value) {
-  try {
-    localStorage.setItem(key, value);
-  } catch {
-    // storage may be forbidden; then a choice is lost with the page
-  }
+  return recall(SPLIT_KEY) === "split" && !matchMedia("(max-width: 760px)").matches;
 }

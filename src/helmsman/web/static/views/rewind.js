@@ -1,7 +1,7 @@
 // Takes a session back to before a turn: shows what would be lost, and does exactly that after a yes.
 
 import { get, post, sessionPath, sessionPlace } from "../api.js";
-import { confirmed } from "../confirm.js";
+import { confirmed } from "../dialog.js";
 import { actionButton, h, toast } from "../dom.js";
 
 const PARTS = [

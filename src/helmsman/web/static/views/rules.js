@@ -1,40 +1,40 @@
 // The rules that decide without asking: list, test with a command, add, remove.
 
 import { get, post } from "../api.js";
-import { confirmed } from "../confirm.js";
+import { confirmed } from "../dialog.js";
 import { actionButton, freshId, h, toast } from "../dom.js";
-import { setPlace } from "../title.js";
+import { directoryInput, field, options, textInput } from "./forms.js";
+import { Page } from "./page.js";
 import { ruleText } from "./rule.js";
 
 const TONE = { allow: "good", deny: "bad", ask: "waiting" };
 const ADDS = { allow: "Always allow…", deny: "Always deny…", ask: "Always ask…" };
 const WORDS = { allow: "Allowed", deny: "Denied", ask: "You are asked" };
 
-export class RulesView {
+export class RulesView extends Page {
   #directory = "";
-  #closed = false;
 
   constructor() {
-    const [where, command, place, known] = ["directory", "command", "place", "known"].map(freshId);
-    this.heading = h("h1", { tabindex: "-1" }, "Rules");
-    this.known = h("datalist", { id: known });
-    this.directory = h("input", { id: where, name: "directory", list: known, autocomplete: "off", placeholder: "everywhere" });
-    const choose = h("form", { class: "ask-rules" }, label(where, "Rules for work in"), this.directory, h("button", { type: "submit" }, "Show"));
+    super("Rules");
+    const where = freshId("directory");
+    const { input: place, known } = directoryInput("place", { required: true });
+    Object.assign(this, { place, known });
+    this.directory = textInput("directory", { id: where, list: known.id, placeholder: "everywhere" });
+    const choose = h("form", { class: "ask-rules" }, h("label", { for: where }, "Rules for work in"), this.directory, h("button", { type: "submit" }, "Show"));
     choose.addEventListener("submit", (event) => {
       event.preventDefault();
       this.#directory = this.directory.value.trim();
       this.place.value ||= this.#directory;
-      this.#read().catch((error) => toast(error.message, "error"));
+      this.read().catch((error) => toast(error.message, "error"));
     });
-    this.command = h("input", { id: command, name: "command", required: true, autocomplete: "off", placeholder: "npm test" });
-    this.place = h("input", { id: place, name: "place", required: true, list: known, autocomplete: "off" });
+    this.command = textInput("command", { required: true, placeholder: "npm test" });
     this.inside = h("input", { type: "checkbox", name: "inside" });
     this.answer = h("div", { class: "decision", role: "status" });
     const explain = h(
       "form",
       { class: "explain" },
-      h("div", { class: "field" }, label(command, "Command"), this.command),
-      h("div", { class: "field" }, label(place, "Directory"), this.place),
+      field("Command", this.command),
+      field("Directory", place),
       h("label", { class: "check" }, this.inside, h("span", {}, "Assume it stays inside the sandbox")),
       h("div", { class: "buttons" }, h("button", { type: "submit" }, "Which rule decides?"), Object.entries(ADDS).map(([effect, words]) => actionButton(words, { dataset: { add: effect } }, () => this.#add(effect)))),
       this.answer,
@@ -45,35 +45,19 @@ export class RulesView {
     });
     this.problem = h("p", { class: "note bad", hidden: true });
     this.list = h("div", { class: "rules" }, h("p", { class: "empty" }, "Reading…"));
-    this.element = h(
-      "div",
-      { class: "wide scroller", tabindex: "0", role: "region", "aria-label": "Rules" },
-      h("div", { class: "page-head" }, this.heading),
-      this.known,
-      h("h2", {}, "A command"),
-      explain,
-      h("h2", {}, "All rules"),
-      choose,
-      this.problem,
-      this.list,
-    );
+    this.element.append(known, h("h2", {}, "A command"), explain, h("h2", {}, "All rules"), choose, this.problem, this.list);
   }
 
   async open() {
-    setPlace("Rules");
     const { directories } = await get("overview");
-    this.known.append(...directories.map((value) => h("option", { value })));
+    this.known.append(...options(directories.map((one) => [one])));
     this.place.value ||= directories[0] ?? "";
-    await this.#read();
+    await super.open();
   }
 
-  close() {
-    this.#closed = true;
-  }
-
-  async #read() {
+  async read() {
     const { rules, ownFile, problem } = await get("rules", { directory: this.#directory });
-    if (this.#closed) return;
+    if (this.signal.aborted) return;
     this.problem.hidden = !problem;
     this.problem.textContent = problem ?? "";
     const files = Map.groupBy(rules, (rule) => rule.file);
@@ -88,7 +72,7 @@ export class RulesView {
       ),
     );
     if (!rules.length) this.list.append(h("p", { class: "empty" }, "No rules. Every question goes to a person."));
-    this.element.dataset.ready = "yes";
+    this.ready();
   }
 
   #rule(rule) {
@@ -117,10 +101,7 @@ export class RulesView {
       about: [ruleText(rule.toml), h("p", { class: "quiet" }, `Proposed by the model of ${rule.proposedBy}. From now on it decides in every session.`)],
       yes: "Confirm",
     });
-    if (!sure) return;
-    await post(`rules/${encodeURIComponent(rule.id)}/confirm`);
-    toast("Rule confirmed.");
-    await this.#read();
+    if (sure) await this.#do(rule, "confirm", "Rule confirmed.");
   }
 
   async #remove(rule) {
@@ -129,10 +110,13 @@ export class RulesView {
       about: [ruleText(rule.toml), h("p", { class: "quiet" }, "It no longer decides, in any session.")],
       yes: "Take it back",
     });
-    if (!sure) return;
-    await post(`rules/${encodeURIComponent(rule.id)}/remove`);
-    toast("Rule removed.");
-    await this.#read();
+    if (sure) await this.#do(rule, "remove", "Rule removed.");
+  }
+
+  async #do({ id }, verb, said) {
+    await post(`rules/${encodeURIComponent(id)}/${verb}`);
+    toast(said);
+    await this.read();
   }
 
   /** Add a rule for the typed command, after the user has seen the rule as it would be written. */
@@ -144,7 +128,7 @@ export class RulesView {
     if (!(await confirmed({ title: "Add this rule?", about, yes: "Add", danger: effect === "allow" }))) return;
     const { added } = await post("rules/add", { ...wanted, toml });
     toast(added ? "Rule added." : "There is this rule already.");
-    await this.#read();
+    await this.read();
   }
 
   async #explain() {
@@ -159,8 +143,4 @@ export class RulesView {
 
 function place(rule) {
   return `${rule.file}${rule.line ? `, line ${rule.line}` : ""}`;
-}
-
-function label(id, words) {
-  return h("label", { for: id }, words);
 }

@@ -1,14 +1,11 @@
 // Scheduled work: what it does, when it is due, how it ended.
 
-import { agents } from "../agents.js";
 import { get, post, sessionPlace } from "../api.js";
-import { confirmed } from "../confirm.js";
-import { actionButton, arrange, freshId, h, toast } from "../dom.js";
+import { askAndDo, confirmed } from "../dialog.js";
+import { actionButton, arrange, h, toast } from "../dom.js";
 import { dateTime, shortPath, statusPill, taskStatus, timeAgo } from "../format.js";
-import { live } from "../live.js";
-import { coalesced } from "../timing.js";
-import { setPlace } from "../title.js";
-import { field, POLICIES, SANDBOXES, select, suggest } from "./new-session.js";
+import { agentChoice, check, directoryInput, field, filledIn, POLICIES, SANDBOXES, select, suggest, textInput } from "./forms.js";
+import { Page } from "./page.js";
 
 const TONE = { active: "good", paused: "waiting", proposed: "waiting", over: "quiet" };
 const WAYS = [
@@ -17,48 +14,25 @@ const WAYS = [
   ["at", "once, at", "tomorrow 6:00"],
 ];
 
-export class SchedulesView {
-  #closed = new AbortController();
+export class SchedulesView extends Page {
   #rows = new Map();
 
   constructor() {
-    this.heading = h("h1", { tabindex: "-1" }, "Schedules");
+    super("Schedules");
     this.list = h("ul", { class: "schedules" });
     this.empty = h("p", { class: "empty", hidden: true }, "No schedules yet.");
-    const add = h("button", { type: "button", onclick: () => openNewSchedule(() => this.#read()) }, "Add a schedule…");
-    this.element = h(
-      "div",
-      { class: "wide scroller", tabindex: "0", role: "region", "aria-label": "Schedules" },
-      h("div", { class: "page-head" }, this.heading, h("div", { class: "buttons" }, add)),
-      this.list,
-      this.empty,
-    );
-    this.refresh = coalesced(() => this.#read().catch(() => {}), 800);
-    const { signal } = this.#closed;
-    live.addEventListener("changes", (event) => this.#onChanges(event.detail), { signal });
-    live.addEventListener("anew", () => this.refresh(), { signal });
+    this.head.append(h("div", { class: "buttons" }, h("button", { type: "button", onclick: () => openNewSchedule(this.refresh) }, "Add a schedule…")));
+    this.element.append(this.list, this.empty);
+    this.follow("tasks", "status", "question");
   }
 
-  async open() {
-    setPlace("Schedules");
-    await this.#read();
-  }
-
-  close() {
-    this.#closed.abort();
-  }
-
-  #onChanges(changes) {
-    if (changes.some((change) => change.kinds.some((kind) => ["tasks", "status", "question"].includes(kind)))) this.refresh();
-  }
-
-  async #read() {
+  async read() {
     const { schedules } = await get("schedules");
     const shown = await Promise.all(schedules.map((one) => get(`schedules/${encodeURIComponent(one.scheduleId)}`).catch(() => one)));
-    if (this.#closed.signal.aborted) return;
+    if (this.signal.aborted) return;
     arrange(this.list, shown.map((schedule) => this.#row(schedule)));
     this.empty.hidden = shown.length > 0;
-    this.element.dataset.ready = "yes";
+    this.ready();
   }
 
   #row(schedule) {
@@ -74,11 +48,7 @@ export class SchedulesView {
   }
 
   #card(schedule) {
-    const act = (verb, said) => async () => {
-      await post(`schedules/${encodeURIComponent(schedule.scheduleId)}/${verb}`);
-      toast(said);
-      await this.#read();
-    };
+    const act = (verb, said) => () => this.#do(schedule, verb, said);
     const isProposed = schedule.status === "proposed";
     const paused = schedule.status === "paused";
     return h(
@@ -125,10 +95,7 @@ export class SchedulesView {
       ],
       yes: "Confirm",
     });
-    if (!sure) return;
-    await post(`schedules/${encodeURIComponent(schedule.scheduleId)}/confirm`);
-    toast("Confirmed.");
-    await this.#read();
+    if (sure) await this.#do(schedule, "confirm", "Confirmed.");
   }
 
   async #remove(schedule) {
@@ -137,10 +104,13 @@ export class SchedulesView {
       about: [h("p", {}, schedule.prompt), h("p", { class: "quiet" }, "Runs already started continue, and stay in the list of tasks.")],
       yes: "Remove it",
     });
-    if (!sure) return;
-    await post(`schedules/${encodeURIComponent(schedule.scheduleId)}/remove`);
-    toast("Schedule removed.");
-    await this.#read();
+    if (sure) await this.#do(schedule, "remove", "Schedule removed.");
+  }
+
+  async #do({ scheduleId }, verb, said) {
+    await post(`schedules/${encodeURIComponent(scheduleId)}/${verb}`);
+    toast(said);
+    await this.read();
   }
 }
 
@@ -150,57 +120,29 @@ function run({ dueAt, task, taskId, note }) {
 }
 
 function openNewSchedule(added) {
-  const directories = freshId("directories");
   const prompt = h("textarea", { name: "prompt", rows: 4, required: true, placeholder: "Look at last night\u2019s failures" });
   const way = select("way", WAYS);
-  const when = h("input", { name: "when", required: true, autocomplete: "off", placeholder: WAYS[0][2] });
+  const when = textInput("when", { required: true, placeholder: WAYS[0][2] });
   way.addEventListener("change", () => (when.placeholder = WAYS.find(([name]) => name === way.value)[2]));
-  const agent = h("select", { name: "agent" }, h("option", { value: "" }, "as configured"));
-  const directory = h("input", { name: "workingDirectory", list: directories, autocomplete: "off" });
-  const known = h("datalist", { id: directories });
-  const zone = h("input", { name: "timezone", autocomplete: "off", placeholder: "the machine\u2019s" });
-  const problem = h("p", { class: "note bad", role: "alert", hidden: true });
-  const submit = h("button", { type: "submit", class: "primary" }, "Add");
-  const form = h(
-    "form",
-    {},
-    field("What should the agent do?", prompt),
-    h("div", { class: "fields" }, field("It begins", way), field("When", when), field("Time zone", zone)),
-    h("div", { class: "fields" }, field("Agent", agent), field("Directory", directory)),
-    known,
-    h("div", { class: "fields" }, field("It may write", select("sandbox", SANDBOXES)), field("It asks", select("approvalPolicy", POLICIES))),
-    h("label", { class: "check" }, h("input", { type: "checkbox", name: "worktree" }), h("span", {}, "Each run in its own git worktree")),
-    h("label", { class: "check" }, h("input", { type: "checkbox", name: "unenforced" }), h("span", {}, "Without a sandbox, if need be: nothing then holds what you approve")),
-    h("p", { class: "quiet" }, "Questions stay open until you answer them."),
-    problem,
-    h("div", { class: "buttons" }, h("button", { type: "button", onclick: () => dialog.close() }, "Cancel"), submit),
-  );
-  const title = freshId("title");
-  const dialog = h("dialog", { class: "dialog", "aria-labelledby": title }, h("h2", { id: title }, "New schedule"), form);
-  form.addEventListener("submit", async (event) => {
-    event.preventDefault();
-    submit.disabled = true;
-    try {
-      await post("schedules", values(form));
-      dialog.close();
-      await added();
-    } catch (error) {
-      problem.textContent = error.message;
-      problem.hidden = false;
-    } finally {
-      submit.disabled = false;
-    }
+  const directory = directoryInput();
+  askAndDo({
+    title: "New schedule",
+    fields: [
+      field("What should the agent do?", prompt),
+      h("div", { class: "fields" }, field("It begins", way), field("When", when), field("Time zone", textInput("timezone", { placeholder: "the machine\u2019s" }))),
+      h("div", { class: "fields" }, field("Agent", agentChoice("as configured")), field("Directory", directory.input)),
+      directory.known,
+      h("div", { class: "fields" }, field("It may write", select("sandbox", SANDBOXES)), field("It asks", select("approvalPolicy", POLICIES))),
+      check("worktree", "Each run in its own git worktree"),
+      check("unenforced", "Without a sandbox, if need be: nothing then holds what you approve"),
+      h("p", { class: "quiet" }, "Questions stay open until you answer them."),
+    ],
+    yes: "Add",
+    act: async (form) => {
+      const { way: kind, when: time, ...given } = filledIn(form);
+      await post("schedules", { ...given, [kind]: time });
+      added();
+    },
   });
-  dialog.addEventListener("close", () => dialog.remove());
-  document.body.append(dialog);
-  dialog.showModal();
-  prompt.focus();
-  suggest(directory, known);
-  agents.read().then(() => agent.append(...agents.all.filter((one) => one.installed).map((one) => h("option", { value: one.agent }, one.title))));
-}
-
-function values(form) {
-  const { way, when, ...given } = Object.fromEntries([...new FormData(form)].filter(([, value]) => value.trim()));
-  for (const name of ["worktree", "unenforced"]) if (given[name]) given[name] = true;
-  return { ...given, [way]: when };
+  suggest(directory);
 }

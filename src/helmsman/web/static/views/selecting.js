@@ -1,12 +1,12 @@
 // Several sessions at once: archive them, give them labels or take labels from them.
 
 import { on, post } from "../api.js";
-import { askAndDo } from "../ask.js";
+import { askAndDo } from "../dialog.js";
 import { actionButton, h, toast } from "../dom.js";
 import { count } from "../format.js";
 import { hosts } from "../hosts.js";
 import { store } from "../store.js";
-import { field } from "./new-session.js";
+import { field } from "./forms.js";
 
 export class Selecting {
   #chosen = new Set();

@@ -5,11 +5,9 @@ import { get, jobPlace, sessionPlace } from "../api.js";
 import { actionButton, arrange, h, redraw, toast } from "../dom.js";
 import { duration, money, shortPath, statusPill, taskStatus, timeAgo, unenforcedPill } from "../format.js";
 import { believed, HERE, hostFilter, hostMark, hosts, newestFirst } from "../hosts.js";
-import { live } from "../live.js";
-import { coalesced } from "../timing.js";
-import { setPlace } from "../title.js";
 import { cancelTask, resumeTask } from "./actions.js";
 import { openNewJob } from "./new-job.js";
+import { Page, segments } from "./page.js";
 
 const PAGE = 100;
 const WAITING = "waiting"; // of those under way
@@ -22,8 +20,7 @@ const FILTERS = [
   ["Cancelled", "canceled"],
 ];
 
-export class TasksView {
-  #closed = new AbortController();
+export class TasksView extends Page {
   #status = "";
   #agent = "";
   #rows = new Map();
@@ -32,46 +29,23 @@ export class TasksView {
   #pages = new Map(); // of each machine: its newest tasks, the older ones that were read, and the cursor for more
 
   constructor() {
-    this.heading = h("h1", { tabindex: "-1" }, "Tasks");
-    this.filters = h(
-      "div",
-      { class: "segments", role: "group", "aria-label": "Which tasks" },
-      FILTERS.map(([name, status]) =>
-        h("button", { type: "button", "aria-pressed": String(status === ""), dataset: { status }, onclick: () => this.#filter(status) }, name),
-      ),
-    );
+    super("Tasks");
     this.agent = agentFilter("Filter by agent", (agent) => this.#filter(this.#status, agent));
     this.host = hostFilter((host) => this.#filter(this.#status, this.#agent, host));
     this.list = h("ul", { class: "tasks" });
     this.further = actionButton("Show older tasks", { class: "more", hidden: true }, () => this.#readMore());
     this.empty = h("p", { class: "empty", hidden: true }, "No such tasks. Every turn that Helmsman starts becomes one.");
-    this.element = h(
-      "div",
-      { class: "wide scroller", tabindex: "0", role: "region", "aria-label": "Tasks" },
-      h("div", { class: "page-head" }, this.heading, this.agent, this.host, this.filters, h("button", { type: "button", dataset: { outcome: "" }, onclick: openNewJob }, "Ask for an outcome…")),
-      this.list,
-      this.empty,
-      this.further,
+    this.head.append(
+      this.agent,
+      this.host,
+      segments("Which tasks", "status", FILTERS, "", (status) => this.#filter(status)),
+      h("button", { type: "button", dataset: { outcome: "" }, onclick: openNewJob }, "Ask for an outcome…"),
     );
-    this.refresh = coalesced(() => this.#read().catch(() => {}), 800);
-    const { signal } = this.#closed;
-    live.addEventListener("changes", (event) => this.#onChanges(event.detail), { signal });
-    live.addEventListener("anew", () => this.refresh(), { signal });
+    this.element.append(this.list, this.empty, this.further);
+    this.follow("tasks", "status", "question");
+    const { signal } = this;
     agents.addEventListener("agents", () => this.refresh(), { signal });
     hosts.addEventListener("hosts", () => this.refresh(), { signal });
-  }
-
-  async open() {
-    setPlace("Tasks");
-    await this.#read();
-  }
-
-  close() {
-    this.#closed.abort();
-  }
-
-  #onChanges(changes) {
-    if (changes.some((change) => change.kinds.some((kind) => ["tasks", "status", "question"].includes(kind)))) this.refresh();
   }
 
   #filter(status, agent = this.#agent, host = this.#host) {
@@ -79,8 +53,7 @@ export class TasksView {
     this.#agent = agent;
     this.#host = host;
     this.#pages = new Map();
-    for (const button of this.filters.children) button.setAttribute("aria-pressed", String(button.dataset.status === status));
-    this.#read().catch((error) => toast(error.message, "error"));
+    this.read().catch((error) => toast(error.message, "error"));
   }
 
   get #wanted() {
@@ -88,7 +61,7 @@ export class TasksView {
   }
 
   /** Read the tasks of every machine. Only those of this machine are awaited. */
-  async #read() {
+  async read() {
     const pages = this.#pages;
     const others = hosts.names.filter((name) => !this.#host || this.#host === name);
     for (const name of pages.keys()) if (name !== HERE && !others.includes(name)) pages.delete(name);
@@ -127,7 +100,7 @@ export class TasksView {
     arrange(this.list, tasks.map((task) => believed(task.taskId, () => this.#row(task))).filter(Boolean));
     this.empty.hidden = tasks.length > 0;
     this.further.hidden = pages.every(({ nextCursor }) => nextCursor === null);
-    this.element.dataset.ready = "yes";
+    this.ready();
   }
 
   #row(task) {

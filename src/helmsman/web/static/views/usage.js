@@ -4,8 +4,8 @@ import { agentFilter, agents } from "../agents.js";
 import { get } from "../api.js";
 import { h, toast } from "../dom.js";
 import { count, dateTime, duration, money, shortPath, tokens } from "../format.js";
-import { setPlace } from "../title.js";
 import { bars, columns, PARTS, responsive, sum } from "./chart.js";
+import { Page, segments, table, tile } from "./page.js";
 
 const RANGES = [
   ["7 days", "7d"],
@@ -16,46 +16,31 @@ const RANGES = [
 const MOST_BARS = 8;
 const DAY = 86_400_000;
 
-export class UsageView {
+export class UsageView extends Page {
   #since = "30d";
   #agent = "";
 
   constructor() {
-    this.heading = h("h1", { tabindex: "-1" }, "Usage");
-    this.ranges = h(
-      "div",
-      { class: "segments", role: "group", "aria-label": "Since when" },
-      RANGES.map(([name, since]) =>
-        h("button", { type: "button", "aria-pressed": String(since === this.#since), dataset: { since }, onclick: () => this.#choose(since) }, name),
-      ),
+    super("Usage");
+    this.head.append(
+      agentFilter("Filter by agent", (agent) => this.#choose(this.#since, agent)),
+      segments("Since when", "since", RANGES, this.#since, (since) => this.#choose(since)),
     );
-    this.agent = agentFilter("Filter by agent", (agent) => this.#choose(this.#since, agent));
     this.limits = h("section", { class: "limits", "aria-label": "Rate limits" });
     this.budgets = h("section", { class: "limits", "aria-label": "Budgets" });
     this.body = h("div", { class: "usage" }, h("p", { class: "empty" }, "Reading…"));
-    this.element = h(
-      "div",
-      { class: "wide scroller", tabindex: "0", role: "region", "aria-label": "Usage" },
-      h("div", { class: "page-head" }, this.heading, this.agent, this.ranges),
-      this.limits,
-      this.budgets,
-      this.body,
-    );
+    this.element.append(this.limits, this.budgets, this.body);
   }
 
   async open() {
-    setPlace("Usage");
     this.#readLimits(); // not awaited: Codex may have to be started for it
-    await this.#read();
+    await super.open();
   }
-
-  close() {}
 
   #choose(since, agent = this.#agent) {
     this.#since = since;
     this.#agent = agent;
-    for (const button of this.ranges.children) button.setAttribute("aria-pressed", String(button.dataset.since === since));
-    this.#read().catch((error) => toast(error.message, "error"));
+    this.read().catch((error) => toast(error.message, "error"));
   }
 
   async #readLimits() {
@@ -66,7 +51,7 @@ export class UsageView {
     }
   }
 
-  async #read() {
+  async read() {
     const [since, agent] = [this.#since, this.#agent];
     const [day, model, directory, byAgent] = await Promise.all(
       ["day", "model", "directory", "agent"].map((by) => get("usage", { by, since, agent })),
@@ -104,13 +89,7 @@ function limits(account) {
     const left = limit.resetsAt === undefined ? "" : `reset in ${duration(Math.max(0, (Date.parse(limit.resetsAt) - Date.now()) / 1000))}`;
     const when = limit.resetsAt === undefined ? {} : { title: dateTime(limit.resetsAt) };
     const length = limit.windowMinutes === undefined ? limit.name : `${limit.name}, ${duration(limit.windowMinutes * 60)}`;
-    return h(
-      "div",
-      { class: "tile" },
-      h("dt", {}, `Limit ${length}`),
-      h("dd", { class: "value" }, `${Math.round(limit.remainingPercent)} % left`),
-      h("dd", { class: "quiet" }, h("time", { datetime: limit.resetsAt ?? "", ...when }, left)),
-    );
+    return tile(`Limit ${length}`, `${Math.round(limit.remainingPercent)} % left`, h("time", { datetime: limit.resetsAt ?? "", ...when }, left));
   });
   return [tiles.length ? h("dl", { class: "tiles" }, tiles) : "", h("p", { class: "quiet" }, tiles.length ? account.advice : `${account.login} ${account.advice}`)];
 }
@@ -120,20 +99,16 @@ function budgets(states) {
   if (!states.length) return "";
   const shown = (state, amount) => (state.unit === "USD" ? money(amount) : tokens(amount));
   const tiles = states.map((state) =>
-    h(
-      "div",
-      { class: "tile" },
-      h("dt", {}, state.project ? `Budget of ${shortPath(state.project)}` : "Budget of all work", state.fleet ? " of the fleet" : "", ", today"),
-      h("dd", { class: "value" }, `${shown(state, state.used)} of ${shown(state, state.budget)}`),
-      h("dd", { class: "quiet" }, state.isUsedUp ? "used up" : state.granted === undefined ? "" : `up to ${shown(state, state.granted)} was granted`),
+    tile(
+      [state.project ? `Budget of ${shortPath(state.project)}` : "Budget of all work", state.fleet ? " of the fleet" : "", ", today"],
+      `${shown(state, state.used)} of ${shown(state, state.budget)}`,
+      state.isUsedUp ? "used up" : state.granted === undefined ? "" : `up to ${shown(state, state.granted)} was granted`,
     ),
   );
   return h("dl", { class: "tiles" }, tiles);
 }
 
 function totals(total) {
-  const tile = (name, value, note) =>
-    h("div", { class: "tile" }, h("dt", {}, name), h("dd", { class: "value" }, value), h("dd", { class: "quiet" }, note));
   const cached = total.inputTokens ? Math.round((100 * total.cachedInputTokens) / total.inputTokens) : 0;
   return h(
     "dl",
@@ -156,7 +131,7 @@ function figure(title, column, rows, draw, name) {
     {},
     h("figcaption", {}, h("h2", {}, title), legend()),
     responsive((width) => draw(rows, width), sentence),
-    h("details", {}, h("summary", {}, "As a table"), table(column, rows, name)),
+    h("details", {}, h("summary", {}, "As a table"), tableOf(column, rows, name)),
   );
 }
 
@@ -164,32 +139,15 @@ function legend() {
   return h("ul", { class: "legend", "aria-hidden": "true" }, PARTS.map(([part, label]) => h("li", { class: part }, label)));
 }
 
-function table(column, rows, name) {
+function tableOf(column, rows, name) {
+  const cells = (row) => [
+    h("th", { scope: "row" }, name(row)),
+    [row.inputTokens, row.cachedInputTokens, row.outputTokens, row.turns].map((value) => h("td", {}, value.toLocaleString("en"))),
+    h("td", {}, row.costUsd === undefined ? "unknown" : `${money(row.costUsd)}${row.unpricedTokens ? "+" : ""}`),
+  ];
   const heads = [column, "Input", "Cached", "Output", "Turns", "Cost"];
-  return h(
-    "div",
-    { class: "table-box", tabindex: "0", role: "group", "aria-label": `By ${column.toLowerCase()}` },
-    h(
-      "table",
-      {},
-      h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col" }, head)))),
-      h(
-        "tbody",
-        {},
-        rows
-          .filter((row) => row.turns)
-          .map((row) =>
-            h(
-              "tr",
-              {},
-              h("th", { scope: "row" }, name(row)),
-              [row.inputTokens, row.cachedInputTokens, row.outputTokens, row.turns].map((value) => h("td", {}, value.toLocaleString("en"))),
-              h("td", {}, row.costUsd === undefined ? "unknown" : `${money(row.costUsd)}${row.unpricedTokens ? "+" : ""}`),
-            ),
-          ),
-      ),
-    ),
-  );
+  const shown = table(heads, rows.filter((row) => row.turns).map(cells));
+  return h("div", { class: "table-box", tabindex: "0", role: "group", "aria-label": `By ${column.toLowerCase()}` }, shown);
 }
 
 /** The rows with the days between them on which nothing was spent. */
