@@ -7,20 +7,17 @@ made. Unlike a cookie, a signature over a fresh challenge is worthless to a prog
 from __future__ import annotations
 
 import base64
-import json
 import secrets
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
-from helmsman.base.files import file_lock, replace_file
+from helmsman.base.record_file import RecordFile
 from helmsman.base.sanitize import one_line
-from helmsman.base.structs import SecretValue, Value, pack, replace, unpack_if_valid
+from helmsman.base.structs import SecretValue, Value, replace
 from helmsman.errors import HelmsmanError, InvalidInput
-from helmsman.settings import ensure_state_dir
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
@@ -32,7 +29,6 @@ _UNUSED: Final = timedelta(days=90)
 _SEEN_EVERY: Final = timedelta(hours=1)
 _NAME_CHARS: Final = 60
 _COORDINATE_BYTES: Final = 32
-_LOCK_SECONDS: Final = 10
 
 
 class DeviceNotFound(HelmsmanError):
@@ -88,14 +84,19 @@ class DeviceBook:
     """Devices of a state directory. All methods block; each change is written immediately."""
 
     def __init__(self, state_dir: Path, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
-        self._path = state_dir / _FILE
+        # A missing or damaged file costs each browser one more login with a code.
+        self._file = RecordFile(
+            state_dir / _FILE,
+            Device,
+            most=_MOST,
+            rank=lambda one: one.seen_at,
+            is_valid=lambda one: one.seen_at > clock() - _UNUSED,
+        )
         self._clock = clock
-        self._read: tuple[tuple[int, int], tuple[Device, ...]] | None = None
 
     def all(self) -> tuple[Device, ...]:
         """Return the devices that may log in, the one that was seen last first."""
-        earliest = self._clock() - _UNUSED
-        return tuple(one for one in self._stored() if one.seen_at > earliest)
+        return self._file.all()
 
     def get(self, device_id: str) -> Device:
         """Return a device.
@@ -128,7 +129,7 @@ class DeviceBook:
             added_at=now,
             seen_at=now,
         )
-        with self._changing() as devices:
+        with self._file.changing() as devices:
             devices.insert(0, device)
         return device
 
@@ -153,37 +154,13 @@ class DeviceBook:
             DeviceNotFound: There is no such device.
         """
         device = self.get(device_id)
-        with self._changing() as devices:
+        with self._file.changing() as devices:
             devices[:] = [one for one in devices if one.id != device_id]
         return device
 
     def _replace(self, device: Device) -> None:
-        with self._changing() as devices:
+        with self._file.changing() as devices:
             devices[:] = [device if one.id == device.id else one for one in devices]
-
-    def _stored(self) -> tuple[Device, ...]:
-        try:
-            found = self._path.stat()
-            # Each change replaces the file, so it has another inode then.
-            version = (found.st_mtime_ns, found.st_ino)
-            if self._read is None or self._read[0] != version:
-                self._read = (version, _devices(json.loads(self._path.read_bytes())))
-        # A missing or damaged file costs each browser one more login with a code.
-        except (OSError, ValueError):
-            return ()
-        return self._read[1]
-
-    @contextmanager
-    def _changing(self) -> Iterator[list[Device]]:
-        with file_lock(ensure_state_dir(self._path.parent) / f"{_FILE}.lock", timeout=_LOCK_SECONDS):
-            devices = list(self._stored())
-            yield devices
-            devices.sort(key=lambda one: one.seen_at, reverse=True)
-            replace_file(self._path, json.dumps([pack(one) for one in devices[:_MOST]]))
-
-
-def _devices(content: Any) -> tuple[Device, ...]:
-    return tuple(unpack_if_valid(content, list[Device]) or ())
 
 
 def _public_key(spki: str) -> EllipticCurvePublicKey:

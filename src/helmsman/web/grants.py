@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import secrets
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from helmsman.base.files import file_lock, replace_file
-from helmsman.base.structs import SecretValue, Value, pack, replace, unpack_if_valid
+from helmsman.base.record_file import RecordFile
+from helmsman.base.structs import SecretValue, Value, replace
 from helmsman.errors import HelmsmanError
-from helmsman.settings import ensure_state_dir
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
 ACCESS_TIME: Final = timedelta(minutes=15)
 REFRESH_TIME: Final = timedelta(days=30)
 _FILE: Final = "http-grants.json"
 _MOST: Final = 100
-# A stale lock must not hold a login up.
-_LOCK_SECONDS: Final = 10
 
 
 class GrantNotFound(HelmsmanError):
@@ -57,16 +53,19 @@ class GrantBook:
     """Grants of a state directory. All methods block; each change is written immediately."""
 
     def __init__(self, state_dir: Path, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
-        self._path = state_dir / _FILE
+        # A grant that was not used for that long ends.
+        self._file = RecordFile(
+            state_dir / _FILE,
+            Grant,
+            most=_MOST,
+            rank=lambda one: one.added_at,
+            is_valid=lambda one: one.refreshed_at > clock() - REFRESH_TIME,
+        )
         self._clock = clock
-        # Cached by the file's version: each request to /mcp looks here.
-        self._read: tuple[tuple[int, int], tuple[Grant, ...]] | None = None
 
     def all(self) -> tuple[Grant, ...]:
         """Return the grants that hold, the newest first."""
-        # A grant that was not used for that long ends.
-        earliest = self._clock() - REFRESH_TIME
-        return tuple(one for one in self._stored() if one.refreshed_at > earliest)
+        return self._file.all()
 
     def add(self, *, client_id: str, client_name: str, resource: str) -> tuple[Grant, Tokens]:
         """Grant access."""
@@ -81,7 +80,7 @@ class GrantBook:
             access=digest(tokens.access),
             refresh=digest(tokens.refresh),
         )
-        with self._changing() as grants:
+        with self._file.changing() as grants:
             grants.insert(0, grant)
         return grant, tokens
 
@@ -102,7 +101,7 @@ class GrantBook:
     def refresh(self, token: str) -> tuple[Grant, Tokens] | None:
         """Replace the tokens of a grant, once for each refresh token."""
         given, tokens = digest(token), _new_tokens()
-        with self._changing() as grants:
+        with self._file.changing() as grants:
             for place, one in enumerate(grants):
                 if secrets.compare_digest(one.refresh, given):
                     access, refresh, now = digest(tokens.access), digest(tokens.refresh), self._clock()
@@ -117,7 +116,7 @@ class GrantBook:
         Raises:
             GrantNotFound: There is no such grant.
         """
-        with self._changing() as grants:
+        with self._file.changing() as grants:
             found = next((one for one in grants if one.id == grant_id), None)
             if found is None:
                 raise GrantNotFound("No program has access under this id. It may have been taken back already.")
@@ -131,26 +130,6 @@ class GrantBook:
     def _first(self, fits: Callable[[Grant], bool]) -> Grant | None:
         fitting = [one for one in self.all() if fits(one)]  # all are looked at: no answer comes sooner than another
         return fitting[0] if fitting else None
-
-    def _stored(self) -> tuple[Grant, ...]:
-        try:
-            found = self._path.stat()
-            # The inode too: two changes may have the same time.
-            version = (found.st_mtime_ns, found.st_ino)
-            if self._read is None or self._read[0] != version:
-                content = unpack_if_valid(json.loads(self._path.read_bytes()), list[Grant])
-                self._read = (version, tuple(content or ()))
-        except (OSError, ValueError):
-            return ()
-        return self._read[1]
-
-    @contextmanager
-    def _changing(self) -> Iterator[list[Grant]]:
-        with file_lock(ensure_state_dir(self._path.parent) / f"{_FILE}.lock", timeout=_LOCK_SECONDS):
-            grants = list(self.all())
-            yield grants
-            # The newest, which stand first.
-            replace_file(self._path, json.dumps([pack(one) for one in grants[:_MOST]]))
 
 
 def digest(token: str) -> str:
