@@ -4,7 +4,7 @@ import { on, post } from "./api.js";
 import { h } from "./dom.js";
 
 const TYPES = ["image/png", "image/jpeg", "image/gif", "image/webp"];
-const MOST_BYTES = 8 * 1024 * 1024; // as helmsman/web/new_sessions.py says
+const MOST_BYTES = 8 * 1024 * 1024; // as helmsman/web/acting.py says
 const MOST = 10;
 
 export class Pictures {
