@@ -123,21 +123,6 @@ async def test_letters_are_only_letters_while_one_writes(page: Page, asking: Ses
     assert asking.status == "awaiting_approval"
 
 
-async def test_a_second_answer_reports_the_first(
-    page: Page, helm: HelmsmanService, asking: Session, folder: Path
-) -> None:
-    await page.until_text(".question", "touch made.txt")
-    # The page is kept from hearing of the other answer before it gives its own.
-    await page.get("import('/live.js').then(({live}) => live.stop())")
-    (open_question,) = asking.questions
-    await helm.respond(asking.id, open_question.id, ["deny"])
-    await page.click("[data-answer=approve]")
-    await page.until_text(".toast", "answered already: denied by a program")
-    await done(asking)
-    assert not (folder / "made.txt").exists()
-    await page.until("document.querySelector('.question') === null")
-
-
 async def test_a_choice_of_codexs_own_is_answered(
     page: Page, helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
