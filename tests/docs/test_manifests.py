@@ -18,6 +18,31 @@ from helmsman.settings import SETTINGS
 
 ROOT = Path(__file__).parents[2]
 SCHEMAS = Path(__file__).parent / "schemas"
+CONVENTIONS = {
+    "Model Context Protocol": "clients",
+    "MCP tasks, elicitation (forms)": "mcp/test_tasks.py mcp/test_elicitation.py clients/test_typescript_client.py",
+    "MCP elicitation by URL": "mcp/test_elicitation.py",
+    "MCP `tools/list_changed`": "mcp/test_tool_search.py",
+    "MCP Apps": "browser/test_mcp_app.py",
+    "MCP authorization": "httpd/test_oauth.py clients/test_typescript_oauth.py browser/test_oauth.py",
+    "Claude Code channel": "clients/test_channel.py mcp/test_channel.py",
+    "Skills over MCP": "mcp/test_skills.py",
+    "MCP server card, AI catalog": "httpd/test_public.py",
+    "Claude Code plugin and marketplace": "cli/test_install_in_clients.py",
+    "Codex plugin and marketplace": "cli/test_install_in_clients.py",
+    "Agent Plugins": "clients_config/test_plugin.py",
+    "Agent Skills": "cli/test_install_in_clients.py",
+    "Agent Client Protocol, as agent and as client": "acp_server agents/acp",
+    "ACP registry": "agents/test_acp_registry.py",
+    "MCP registry entry": "docs/test_manifests.py",
+    "MCP bundle": "docs/test_manifests.py",
+    "Web Push": "notices/test_web_push.py browser/test_devices.py",
+    "OpenTelemetry": "hub/test_telemetry.py",
+    "Prometheus": "httpd/test_public.py",
+    "Standard Webhooks": "notices/test_ways.py",
+    "Tailscale": "cli/test_dashboard.py",
+}
+"""Where each convention is shown with the program that consumes it, in `tests/`."""
 BUNDLE = ROOT / "packaging" / "mcpb"
 
 
@@ -95,3 +120,10 @@ def test_the_formula_installs_the_sdist_that_was_built(tmp_path: Path) -> None:
     assert f'/c/codex_helmsman/{sdist.name}"' in formula
     assert hashlib.sha256(b"built").hexdigest() in formula
     assert "@" not in formula.replace("python@3.13", "")
+
+
+def test_every_convention_has_its_tests() -> None:
+    _, page = (ROOT / "docs" / "conventions.md").read_text(encoding="utf-8").split("| --- |", 1)
+    assert [line.split("|")[1].strip() for line in page.splitlines()[1:] if line] == list(CONVENTIONS)
+    for places in CONVENTIONS.values():
+        assert all((ROOT / "tests" / place).exists() for place in places.split())
