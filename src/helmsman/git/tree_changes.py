@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path  # noqa: TC003 - hubs read the types of values that they send
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from helmsman.base.structs import Value, replace
@@ -31,7 +32,6 @@ from helmsman.git.snapshot import Snapshot, private_index, scratch, take_snapsho
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from pathlib import Path
 
     from helmsman.git.worktree import Worktree
 
