@@ -55,9 +55,9 @@ async def test_always_shows_its_rule_and_asks(cli: Cli, left_behind: LeaveBehind
     assert '[[rules]]\neffect = "allow"' in refused.stderr
     assert "touch made.txt" in refused.stderr
     assert "--yes" in refused.stderr
-    async with cli.on_terminal(*answer) as program:
-        await program.shows("touch made.txt")
-        await program.shows("Keep it, and approve? [y/N]")
+    async with cli.on_terminal(*answer, columns=20) as program:
+        await program.shows("touch made.txt")  # as it is, not wrapped at words
+        await program.shows("[y/N]")
         program.press("\n")
         assert await program.exit_code() == 1
     rules = settings.state_dir / "rules.toml"

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from helmsman.base.sanitize import one_line
+from helmsman.base.sanitize import one_line, visible
 from helmsman.cli.command import cli_command, with_options
-from helmsman.cli.consoles import at_work, settings_of_command
+from helmsman.cli.consoles import at_work, echo, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import host
 from helmsman.cli.on_session import session_argument, short_id, with_helmsman
@@ -227,7 +227,8 @@ def _commit(
         raise ConfirmationNeeded(f"{files} would be committed {where}. Nothing was done. Add --yes to do it.")
     text = message or _drafted(shown, as_json=as_json, agreed=agreed)
     if not agreed:
-        print_message(text + "\n")
+        # Exactly: wrapping would drop spaces.
+        echo(visible(text) + "\n", err=True)
     agree(f"Commit {files} {where}?", agreed=agreed, as_json=as_json, otherwise=None)
     return with_helmsman(
         lambda helm: helm.extras.publishing.commit(session, text, digest=shown.digest, applied=applied)

@@ -205,7 +205,8 @@ def _agree_to_rule(session: str, question: str, answers: tuple[str, ...], *, as_
         return
     shown = visible(rule).strip()
     if can_ask(as_json=as_json):
-        print_message(f"{shown}\n")
+        # Exactly: wrapping would drop spaces.
+        echo(f"{shown}\n", err=True)
     agree(
         "This rule would decide from now on without asking. Keep it, and approve?",
         agreed=False,

@@ -11,6 +11,7 @@ from helmsman.approvals.deadline import in_words
 from helmsman.base.sanitize import one_line, visible
 from helmsman.cli.command import Named, cli_command, cli_group, with_options
 from helmsman.cli.completing import complete_schedule
+from helmsman.cli.consoles import echo
 from helmsman.cli.host import host
 from helmsman.cli.on_session import with_helmsman
 from helmsman.cli.output import (
@@ -21,7 +22,6 @@ from helmsman.cli.output import (
     print_details,
     print_json,
     print_list,
-    print_message,
     print_result,
     task_word,
     yes_option,
@@ -205,7 +205,8 @@ def _confirm(reference: str, agreed: bool, as_json: bool) -> None:
 
     schedule = with_helmsman(lambda helm: helm.extras.schedules.get(reference))
     if schedule.proposed_by is not None and not as_json:
-        print_message(f"The model of {one_line(schedule.proposed_by)} proposes:\n{what_begins(schedule)}")
+        # Not wrapped: lines of the model's text must keep their margin.
+        echo(f"The model of {one_line(schedule.proposed_by)} proposes:\n{what_begins(schedule)}", err=True)
     agree(
         "Confirm it?",
         # A schedule that a person has made needs no confirmation.
