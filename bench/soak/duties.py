@@ -117,7 +117,7 @@ class DutiesOutcome:
             ("due runs that were begun twice, or not begun without a word", self.not_once),
             ("notices lost without a word, or that came more than twice", self.not_told),
             ("limits after which work did not go on, or went on twice", self.not_gone_on),
-            ("runs of which something untrue is said", self.untrue),
+            ("runs reported wrongly", self.untrue),
             ("MCP connections lost through the death of a hub", self.books.connections_lost),
             ("orphan processes", self.orphans),
             ("anything else that should never happen", self.books.problems),

@@ -79,7 +79,7 @@ class Outcome:
         yield "messages that a hub had taken and not begun when it died", str(len(verdict.not_begun))
         yield "hubs", self.hubs.peaks()
         yield (
-            "a client that was there all the time",
+            "a client that stayed connected",
             f"{client.peaks()}; {client.memory_per_hour():+.0f} MB an hour, that is {client.memory_per_session():+.0f} KB a "
             f"session (after the first {WARM_UP:.0%} of the time)",
         )
@@ -89,7 +89,7 @@ class Outcome:
         verdict = self.verdict
         return [
             ("sessions lost", verdict.lost),
-            ("sessions of which something untrue is said", verdict.untrue),
+            ("sessions reported wrongly", verdict.untrue),
             ("things done twice", verdict.doubled),
             ("commands run without a yes", verdict.ran_without_a_yes),
             ("MCP connections lost through the death of a hub", self.books.connections_lost),

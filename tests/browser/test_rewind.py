@@ -32,10 +32,10 @@ async def test_a_turn_is_taken_back_by_its_button_after_a_look_and_the_rewind_to
     await page.goto(f"{await page.get('location.origin')}/#/s/{session.id}")
     await page.click("[role=tab]:nth-child(3)")
     await page.click(".turns li:nth-child(2) .rewind")
-    await page.until_text("dialog .rewind-preview", "forgets  turn 2: second")
+    await page.until_text("dialog .rewind-preview", "turn 2: second")
     await page.until_text("dialog .rewind-preview", "modified  a.txt  +1 -1")
     await page.click("dialog [data-yes]")
-    await page.until_text(".toast", "as it was before turn 2")
+    await page.until_text(".toast", "is back to before turn 2")
     assert (git_repo / "a.txt").read_text(encoding="utf-8") == "one\n"
     await page.until("document.querySelectorAll('.turns li').length === 1")
     await page.click(".turns li .rewind")

@@ -40,7 +40,7 @@ async def test_with_yes_it_is_made_and_tried_out_and_undone_to_the_letter(bare_c
     done = await bare_cli.run("install", "cursor", "--yes")
     assert (done.exit_code, done.stderr) == (0, "")
     assert "✓ helmsman (user scope) answers with 11 tools" in done.stdout
-    assert "How long a call may take is not known" in done.stdout
+    assert "time limit is unknown" in done.stdout
     assert "// mine" in path.read_text(encoding="utf-8")
 
     again = await bare_cli.run("install", "cursor")

@@ -56,7 +56,7 @@ async def test_a_session_is_taken_back_shown_first_and_brought_back(
         await program.shows("Do it? [y/N]")
         assert all(len(line) <= 60 for line in program.screen.splitlines()), "no word is broken by the terminal"
         words = " ".join(program.screen.split())
-        assert "would be as it was before turn 2 (beta)." in words
+        assert "back to before turn 2 (beta). You would lose: turn 2: beta" in words
         assert "not by this session" in words
         program.press("y")
         assert await program.exit_code() == ExitCode.OK

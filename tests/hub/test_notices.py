@@ -90,7 +90,7 @@ async def test_a_way_is_added_tried_and_explained(bare_place: Place, receiver: R
     place, words = bare_place, ("config", "notify", "add", "webhook", receiver.url)
     configure(place, "max_sessions = 3\n")
     refused = await done(whole(*words), place)
-    assert (refused.code, "Nobody can answer by them." in refused.stderr) == (2, True)
+    assert (refused.code, "No one can answer through them." in refused.stderr) == (2, True)
     assert (await told(place, "config", "notify")) == {"ways": []}
     added = await done(whole(*words, "--yes"), place)
     assert added.code == 0, added.stderr

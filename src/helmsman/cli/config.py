@@ -478,9 +478,9 @@ def notify_command(as_json: bool) -> None:
 _READERS: Final = {
     "desktop": "Everyone who sees your screen can read them; nothing leaves this machine.",
     "ntfy": "Everyone who knows the topic's name can read them, and the server; they name the project and what happened, "
-    "not what was asked. Nobody can answer by them.",
-    "webhook": "The server at this address reads them; they name the project and what happened, not what was asked. Nobody "
-    "can answer by them.",
+    "not what was asked. No one can answer through them.",
+    "webhook": "The server at this address reads them; they name the project and what happened, not what was asked. No "
+    "one can answer through them.",
     "command": "The program gets them as JSON; they name the project and what happened, not what was asked.",
 }
 """Who can read the notifications of a channel, and who can answer, as it is set up by `add`."""

@@ -52,13 +52,16 @@ def rewind_in_words(shown: Mapping[str, Any]) -> list[str]:
     done, session_id, files = shown["done"], shown["sessionId"], shown.get("files")
     notes = [str(note) for note in shown["notes"]]
     if shown.get("nothing"):
-        return ["There is nothing to take back: all is as it was.", *notes]
-    lines = [f"The rewind of session {session_id} {'was' if done else 'would be'} taken back."]
+        return ["There is nothing to take back.", *notes]
+    lines = [f"The rewind of session {session_id} {'was' if done else 'will be'} taken back."]
     if "turn" in shown:
         turn = f"turn {shown['turn']} ({_short(shown['prompt'])})"
-        lines = [f"Session {session_id} {'is' if done else 'would be'} as it was before {turn}."]
-    verb = "forgotten" if done else "forgets"
-    lines += [f"  {verb}  turn {turn['number']}: {_short(turn['prompt'])}" for turn in shown["forgotten"]]
+        lines = [
+            f"Session {session_id} is back to before {turn}. Lost:"
+            if done
+            else f"This takes session {session_id} back to before {turn}. You would lose:"
+        ]
+    lines += [f"  turn {turn['number']}: {_short(turn['prompt'])}" for turn in shown["forgotten"]]
     since = {*shown.get("changedSince", ())}
     if files is not None:
         lines += [f"  {_file(file, since)}" for file in files] or ["  no file changes"]

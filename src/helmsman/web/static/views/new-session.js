@@ -29,8 +29,8 @@ export function openNewSession() {
   const about = h("div", { class: "about-agent" });
   const unenforced = check(
     "unenforced",
-    "Without a sandbox, if need be",
-    "Nothing then holds what you approve: a command can write anywhere you can. Without this it is not started where no sandbox can be put around it.",
+    "Allow running without a sandbox",
+    "A command that you approve can then write anywhere you can. Otherwise the session does not start where no sandbox is available.",
   );
   const trust = check("trustRepository", "Trust the repository", "Its own settings, hooks, plugins and MCP servers take effect, and may run programs before anything is asked.");
   const form = h("form");

@@ -134,7 +134,7 @@ function openNewSchedule(added) {
       directory.known,
       h("div", { class: "fields" }, field("It may write", select("sandbox", SANDBOXES)), field("It asks", select("approvalPolicy", POLICIES))),
       check("worktree", "Each run in its own git worktree"),
-      check("unenforced", "Without a sandbox, if need be: nothing then holds what you approve"),
+      check("unenforced", "Allow running without a sandbox. What you approve can then write anywhere."),
       h("p", { class: "quiet" }, "Questions stay open until you answer them."),
     ],
     yes: "Add",
