@@ -124,7 +124,19 @@ async def findings(page: Page) -> list[str]:
     return found
 
 
-@pytest.mark.skipif(not AXE.exists(), reason="axe-core is not there: run scripts/fetch_clients.py, which needs npm.")
+needs_axe = pytest.mark.skipif(
+    not AXE.exists(), reason="axe-core is not there: run scripts/fetch_clients.py, which needs npm."
+)
+
+
+@needs_axe
+async def test_axe_core_finds_nothing_on_the_empty_overview_of_a_phone(page: Page) -> None:
+    await page.resize(360, 720)
+    await page.until_text(".home h1", "Nothing is waiting for you")
+    assert await findings(page) == []
+
+
+@needs_axe
 async def test_axe_core_finds_nothing_in_either_theme(page: Page, asking: Session) -> None:
     await page.until_text(".home .question", "touch made.txt")
     seen = {"home": await findings(page)}

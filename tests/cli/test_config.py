@@ -44,9 +44,9 @@ async def test_the_configuration_is_read_as_it_holds_and_with_where_it_comes_fro
     quoted = 'projects."/src/my.app".trust_level'
     assert f'{quoted} = "untrusted"' in done.stdout.splitlines()
     assert (await cli.run("agents", "config", "get", quoted)).stdout == '"untrusted"\n'
-    change = await cli.run("agents", "config", "set", f"{quoted}=trusted", "model_verbosity\n[x]\ny=1")
+    change = await cli.run("agents", "config", "set", f"{quoted}=trusted", "mcp_servers.b\n[x]\ny={}")
     assert f'- {quoted} = "untrusted"\n  + {quoted} = "trusted"\n' in change.stderr
-    assert "+ model_verbosity\\n[x]\\ny = 1\n" in change.stderr, "one line each"
+    assert "+ mcp_servers.b\\n[x]\\ny = {}\n" in change.stderr, "one line each"
     missing = await cli.run("agents", "config", "get", "no_such_key")
     assert (missing.exit_code, missing.stderr) == (ExitCode.FAILED, "Nothing sets no_such_key.\n")
 
@@ -168,11 +168,12 @@ async def test_a_login_shows_its_page_and_says_how_it_ended(cli: Cli) -> None:
 
 
 @pytest.mark.long
-async def test_a_key_that_codex_does_not_know_is_warned_about(cli: Cli) -> None:
-    done = await cli.run("agents", "config", "set", "nonsense=1", "model_verbosity=low", "--yes")
-    assert done.stderr.count("Warning: ") == 1
-    assert "Codex does not know nonsense" in done.stderr
-    (shown,) = (
-        await cli.run("agents", "config", "set", "more.nonsense=1", "model_verbosity=high", "--yes", "--json")
-    ).json
-    assert shown["unknown"] == ["more.nonsense"]
+async def test_a_key_that_codex_does_not_know_is_refused(cli: Cli, codex_home: CodexHome) -> None:
+    before = (codex_home.path / "config.toml").read_text(encoding="utf-8")
+    done = await cli.run("agents", "config", "set", "model_verbosity=low", "nonsense=1", "--yes")
+    assert done.exit_code == ExitCode.USAGE
+    assert "Codex does not know nonsense. Some that it knows: " in done.stderr
+    assert "model_verbosity" in done.stderr
+    close = await cli.run("agents", "config", "set", "model_verbosty=low", "--yes")
+    assert "Codex does not know model_verbosty. Did you mean model_verbosity?" in close.stderr
+    assert (codex_home.path / "config.toml").read_text(encoding="utf-8") == before

@@ -76,7 +76,10 @@ async def test_sub_agents_are_a_tree_below_their_session_with_their_own_transcri
     assert line.startswith("  ↳ Count the files  done  ")
     assert " tokens" in line
     of_agent = line.rpartition("  ")[2]
+    assert len(of_agent) == 8
     assert "There are three." in (await cli.run("status", of_agent)).stdout
+    assert "There are three." in (await cli.run("watch", of_agent)).stdout
+    assert of_agent not in (await cli.run("list", "--all")).stdout
     with Tmux(columns=120, lines=30) as terminal:
         command = [sys.executable, "-m", "helmsman"]
         terminal.start(command, env=cli.env | {"TERM": "tmux-256color"}, directory=cli.directory)

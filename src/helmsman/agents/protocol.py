@@ -571,9 +571,13 @@ class Engine(ABC):
         """Change the user's configuration, if it still is of this version; what overrides that, if something does."""
         raise self._refusal(Capability.CONFIGURE)
 
-    async def unknown_settings(self, edits: Sequence[ConfigEdit], env: Mapping[str, str]) -> tuple[str, ...]:
-        """Return the keys that it would ignore, as far as it can tell."""
-        return ()
+    async def refuse_unknown_settings(self, edits: Sequence[ConfigEdit], env: Mapping[str, str]) -> None:
+        """Refuse a key that it would ignore, as far as it can tell.
+
+        Raises:
+            InvalidInput: It does not know a key. The message names keys that it knows.
+        """
+        raise self._refusal(Capability.CONFIGURE)
 
     @property
     def known_rate_limits(self) -> RateLimitsReported | None:
@@ -599,6 +603,7 @@ class SessionIndex(Protocol):
         limit: int = 50,
         cursor: str | None = None,
         include_archived: bool = False,
+        include_sub_agents: bool = False,
     ) -> tuple[Sequence[SessionInfo], str | None]:
         """Return one page, the session that last changed first, and the cursor of the next page if there is one.
 

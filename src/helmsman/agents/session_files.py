@@ -125,11 +125,12 @@ class SessionReader(ABC):
         limit: int = 50,
         cursor: str | None = None,
         include_archived: bool = False,
+        include_sub_agents: bool = False,
     ) -> tuple[Sequence[SessionInfo], str | None]:
         found = [
             info
             for info in self.sessions()
-            if info.parent_id is None  # sub-agents have separate sessions
+            if (include_sub_agents or info.parent_id is None)  # sub-agents have separate sessions
             and is_one_of(info.directory, directories)
             and (include_archived or not info.archived)
             and (query is None or query.casefold() in _words(info))

@@ -28,8 +28,6 @@ class ConfigChange(Value, frozen=True, kw_only=True):
     version: str | None
     edits: tuple[ConfigEdit, ...]
     before: Mapping[str, Any]
-    unknown: tuple[str, ...] = ()
-    """Keys that the agent does not know: it would ignore them."""
 
     @property
     def is_nothing(self) -> bool:
@@ -60,10 +58,15 @@ class AgentConfiguration:
         return replace(found, model=self._helm.settings.default_model or found.model)
 
     async def plan(self, edits: Sequence[ConfigEdit], agent: str | None = None) -> ConfigChange:
-        """Return what these edits would change in the user's file, without writing."""
+        """Return what these edits would change in the user's file, without writing.
+
+        Raises:
+            InvalidInput: A key is named twice, or the agent does not know it and would ignore it.
+        """
         if len({edit.key for edit in edits}) < len(edits):
             raise InvalidInput("A key is named twice. Name each once.", parameter="edits")
         engine = await self._helm.engine(Capability.CONFIGURE, agent=agent)
+        await engine.refuse_unknown_settings(edits, self._helm.environment)
         layers = (await engine.read_config(None)).layers
         users = next((layer for layer in layers if layer.kind == "user"), ConfigLayer(kind="user"))
         held = {edit.key: value_at(users.values, edit.key) for edit in edits}
@@ -72,7 +75,6 @@ class AgentConfiguration:
             version=users.version,
             edits=tuple(edits),
             before=present(held),
-            unknown=await engine.unknown_settings(edits, self._helm.environment),
         )
 
     async def write(self, change: ConfigChange, agent: str | None = None) -> str | None:

@@ -99,5 +99,6 @@ class AgentService(Protocol):
         limit: int = LIST_LIMIT,
         cursor: str | None = None,
         include_archived: bool = False,
+        include_sub_agents: bool = False,
         agent: str | None = None,
     ) -> tuple[list[SessionInfo], str | None]: ...

@@ -281,7 +281,7 @@ def _set(pairs: tuple[str, ...], removed: tuple[str, ...], agreed: bool, as_json
     """Change keys of your own Codex configuration, all of them or none. What would change is shown first, and you are asked.
 
     VALUE is read as TOML if it is TOML, as in `codex -c KEY=VALUE`. Codex itself writes the file, and refuses invalid
-    values. If the file has changed since it was shown, nothing is written.
+    values and keys that it does not know. If the file has changed since it was shown, nothing is written.
     """
     from helmsman.agents.protocol import ConfigEdit
 
@@ -295,7 +295,6 @@ def _set(pairs: tuple[str, ...], removed: tuple[str, ...], agreed: bool, as_json
         raise click.UsageError("Name what is to be set, as KEY=VALUE.")
     change = with_helmsman(lambda helm: helm.extras.configuration.plan(edits), detach=False)
     shown: dict[str, Any] = {"file": change.file, "changes": list(_changes(change)), "written": False}
-    shown |= {"unknown": list(change.unknown)} if change.unknown else {}
     if change.is_nothing:
         if as_json:
             print_json(shown)
@@ -306,10 +305,6 @@ def _set(pairs: tuple[str, ...], removed: tuple[str, ...], agreed: bool, as_json
         click.echo(visible(change.file), err=True)
         for line in _diff(change):
             click.echo(f"  {visible(line)}", err=True)
-        for key in change.unknown:
-            click.echo(
-                visible(f"Warning: Codex does not know {key}, and ignores it. Check how it is spelled."), err=True
-            )
     # Shown above; `otherwise` is the error without a terminal.
     agree(
         "Change it?",

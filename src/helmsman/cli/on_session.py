@@ -75,14 +75,24 @@ async def full_session_id(helm: Helmsman, text: str) -> str:
         if not found:
             raise SessionNotFound(_NO_SESSION)
         return found[0].session_id
+    known = await _titles_of_all(helm)
+    # Sub-agents go last, so that they make no part of another session's id ambiguous.
+    if not matching(text, known):
+        known = await _titles_of_all(helm, include_sub_agents=True)
+    return the_one_meant(text, known)
+
+
+async def _titles_of_all(helm: Helmsman, *, include_sub_agents: bool = False) -> dict[str, str]:
+    """Return all sessions with their titles, because a prefix must be unique among all. Archived ones count too."""
     known: dict[str, str] = {}
     cursor: str | None = None
     while True:
-        # All pages, because a prefix must be unique among all sessions; archived ones count too.
-        page, cursor = await helm.list(limit=_PAGE, cursor=cursor, include_archived=True)
+        page, cursor = await helm.list(
+            limit=_PAGE, cursor=cursor, include_archived=True, include_sub_agents=include_sub_agents
+        )
         known |= {info.session_id: info.about or "" for info in page}
         if cursor is None:
-            return the_one_meant(text, known)
+            return known
 
 
 def the_one_meant(text: str, sessions: Mapping[str, str]) -> str:

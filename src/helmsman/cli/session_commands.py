@@ -29,7 +29,6 @@ from helmsman.cli.on_session import (
     session_and,
     session_argument,
     short_id,
-    there,
     with_helmsman,
 )
 from helmsman.cli.output import (
@@ -824,8 +823,7 @@ def _print_status(session: Session, status: StatusOutput, lines: int) -> None:
     }
     print_details({label: one_line(text or "") for label, text in details.items()})
     for agent in sub_agents_output(session, Prices.load(settings_of_command().files)) or ():
-        # In full: lists leave sub-agents out, so a part of the id would find nothing.
-        parts = (agent.get("name"), agent["status"], spent_by(agent), there(agent["id"]))
+        parts = (agent.get("name"), agent["status"], spent_by(agent), short_id(agent["id"]))
         echo("  " * (agent["depth"] + 1) + "↳ " + "  ".join(one_line(part) for part in parts if part))
     console = result_console()
     if not is_terminal(console):

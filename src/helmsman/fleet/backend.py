@@ -410,13 +410,20 @@ class FleetBackend:
         limit: int = LIST_LIMIT,
         cursor: str | None = None,
         include_archived: bool = False,
+        include_sub_agents: bool = False,
         agent: str | None = None,
     ) -> tuple[list[SessionInfo], str | None]:
         """Sessions of the fleet and of this machine, newest first, and the cursor of the next page."""
         place = None if directory is None else searched_directory(directory)
 
         asked: Any = {"query": query, "agent": agent}
-        own = partial(self.own.list, directory=directory, include_archived=include_archived, **asked)
+        own = partial(
+            self.own.list,
+            directory=directory,
+            include_archived=include_archived,
+            include_sub_agents=include_sub_agents,
+            **asked,
+        )
         fleets = partial(self.link.client.sessions, directory=place, **asked)
         return await merged({"fleet": fleets, "own": own}, limit, cursor, lambda info: info.updated_at)
 

@@ -482,12 +482,14 @@ class ServiceClient:
         limit: int = LIST_LIMIT,
         cursor: str | None = None,
         include_archived: bool = False,
+        include_sub_agents: bool = False,
         agent: str | None = None,
     ) -> tuple[list[SessionInfo], str | None]:
         """Return the sessions on disk, of an agent or of all, newest first, and the cursor of the next page.
 
         A session in a worktree of Helmsman counts for the directory of the repository that the worktree was made for.
-        With allowed roots, only those inside: a page may have fewer than `limit` then.
+        With allowed roots, only those inside: a page may have fewer than `limit` then. Sub-agents are sessions that
+        another session started.
         """
         done: tuple[list[SessionInfo], str | None] = await self._ask(
             "list",
@@ -496,6 +498,7 @@ class ServiceClient:
             limit=limit,
             cursor=cursor,
             include_archived=include_archived,
+            include_sub_agents=include_sub_agents,
             agent=agent,
         )
         return done

@@ -187,8 +187,8 @@ VERB_TYPES: Final[Mapping[str, str]] = {
         "dict[str, Literal['active', 'awaiting_approval', 'done', 'error', 'interrupted']]"
     ),
     "list": (
-        "(directory: str | None, query: str | None, limit: int, cursor: str | None, include_archived: bool, agent: str "
-        "| None) -> tuple[list[helmsman.agents.protocol.SessionInfo], str | None]"
+        "(directory: str | None, query: str | None, limit: int, cursor: str | None, include_archived: bool, "
+        "include_sub_agents: bool, agent: str | None) -> tuple[list[helmsman.agents.protocol.SessionInfo], str | None]"
     ),
     "respond": (
         "(session_id: str, question_id: str, answers: Sequence[str], by: helmsman.model.answered_by.AnsweredBy) -> "

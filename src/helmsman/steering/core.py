@@ -669,12 +669,14 @@ class Steering(TurnRunner):
         limit: int = LIST_LIMIT,
         cursor: str | None = None,
         include_archived: bool = False,
+        include_sub_agents: bool = False,
         agent: str | None = None,
     ) -> tuple[list[SessionInfo], str | None]:
         """Return the sessions on disk, of an agent or of all, newest first, and the cursor of the next page.
 
         A session in a worktree of Helmsman counts for the directory of the repository that the worktree was made for.
-        With allowed roots, only those inside: a page may have fewer than `limit` then.
+        With allowed roots, only those inside: a page may have fewer than `limit` then. Sub-agents are sessions that
+        another session started.
         """
         if limit < 1:
             raise InvalidInput(f"limit cannot be {limit}. Use a number from 1 on.", parameter="limit")
@@ -689,6 +691,7 @@ class Steering(TurnRunner):
             query=query,
             limit=limit,
             include_archived=include_archived,
+            include_sub_agents=include_sub_agents,
         )
         if not self.allowed_roots:
             return await anyio.to_thread.run_sync(page, cursor)

@@ -182,7 +182,7 @@ def test_subagents_are_hidden_unless_asked_for(home: Home) -> None:
     reviewer = home.session(source={"subagent": "review"}, session_id=parent, age=2)
     newer = home.session(source={"subagent": "review"}, parent_thread_id=parent, age=1)
     assert home.ids() == [parent]
-    agents = {info.session_id: info.parent_id for info in home.index.list(include_subagents=True)[0]}
+    agents = {info.session_id: info.parent_id for info in home.index.list(include_sub_agents=True)[0]}
     assert agents == {parent: None, spawned: parent, reviewer: None, newer: parent}
     assert home.index.find(spawned) is not None
 

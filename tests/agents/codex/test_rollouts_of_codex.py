@@ -123,7 +123,7 @@ async def test_rollouts_of_a_real_codex_are_listed(
     assert found[fork].first_prompt in ("the first prompt\nof two lines", "a prompt in the fork")
     assert (found[executed].source, found[executed].first_prompt) == ("exec", "the prompt of exec")
 
-    everything = {info.session_id: info for info in index.list(include_archived=True, include_subagents=True)[0]}
+    everything = {info.session_id: info for info in index.list(include_archived=True, include_sub_agents=True)[0]}
     assert everything[archived].archived
     assert everything[archived].first_prompt == "to be archived"
     agents = [info for info in everything.values() if info.source == "subagent"]

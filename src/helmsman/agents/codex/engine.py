@@ -69,10 +69,12 @@ from helmsman.agents.codex.threads import (
 from helmsman.agents.event_router import RoutedEngine
 from helmsman.agents.protocol import Begun, Capabilities, Capability, InForce, Opened, OwnTerminal
 from helmsman.base.concurrency import background_tasks
+from helmsman.base.config_values import as_toml, dotted, key_path
 from helmsman.base.json_values import mapping, optional_text, rows
 from helmsman.base.jsonrpc import IncomingRequest, Peer, Transport
 from helmsman.base.peers import can_tell_sandboxed
 from helmsman.base.structs import replace
+from helmsman.base.unknown_names import nearest
 from helmsman.errors import (
     EngineLost,
     EngineProtocolError,
@@ -869,22 +871,35 @@ class AppServerEngine(RoutedEngine):
             answer = await self.api.call("config/batchWrite", edits=written, expectedVersion=version)
         return optional_text(mapping(answer.get("overriddenMetadata")).get("message")) or None
 
-    async def unknown_settings(self, edits: Sequence[ConfigEdit], env: Mapping[str, str]) -> tuple[str, ...]:
-        """Ask a Codex with `--strict-config` (0.145 and newer). Its home is empty, so that only these keys count."""
+    async def refuse_unknown_settings(self, edits: Sequence[ConfigEdit], env: Mapping[str, str]) -> None:
+        """Ask a Codex with `--strict-config` (0.145 and newer). Its home has nothing else, so that only these keys count."""
         if self.program is None:
-            return ()
-        unknown: list[str] = []
+            return
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
             child_env = codex_environment(self.binary, Path(home), env)
             for edit in edits:
                 if edit.value is None or isinstance(edit.value, dict):
                     continue
-                setting = f"{edit.key}={json.dumps(edit.value)}"
-                command = [str(self.program), "app-server", "--strict-config", "-c", setting]
+                # In a file, because `-c` splits a quoted name at its dots.
+                setting = f"{dotted(key_path(edit.key))} = {as_toml(edit.value)}\n"
+                (Path(home) / "config.toml").write_text(setting, encoding="utf-8")
+                command = [str(self.program), "app-server", "--strict-config"]
                 done = await run_command(command, env=child_env, cwd=Path(home), seconds=_STRICT_SECONDS)
                 if done.exit_code and "unknown configuration field" in done.stderr:
-                    unknown.append(edit.key)
-        return tuple(unknown)
+                    raise InvalidInput(
+                        f"Codex does not know {edit.key}. {await self._known_instead(edit.key)}", parameter="edits"
+                    )
+
+    async def _known_instead(self, key: str) -> str:
+        """Return the keys that Codex reports, set or not, and of those the one that was probably meant."""
+        level = mapping((await self.api.call("config/read", includeLayers=False)).get("config"))
+        path = key_path(key)
+        depth = 0
+        while depth < len(path) - 1 and (below := mapping(level.get(path[depth]))):
+            level, depth = below, depth + 1
+        known = [dotted([*path[:depth], name]) for name in sorted(level)]
+        close = nearest(dotted(path), known)
+        return f"{f'Did you mean {close}? ' if close else ''}Some that it knows: {', '.join(known)}."
 
     async def rate_limits(self) -> RateLimitsReported | None:
         """Return the limits.

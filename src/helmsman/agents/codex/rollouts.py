@@ -248,7 +248,7 @@ class RolloutIndex:
         limit: int = 50,
         cursor: str | None = None,
         include_archived: bool = False,
-        include_subagents: bool = False,
+        include_sub_agents: bool = False,
     ) -> _Page:
         """Return one page of sessions, most recently changed first, and the cursor of the next page, if any.
 
@@ -261,7 +261,7 @@ class RolloutIndex:
             limit: Size of the page.
             cursor: End of the previous page.
             include_archived: Include archived sessions.
-            include_subagents: Include sessions of sub-agents.
+            include_sub_agents: Include sessions of sub-agents.
 
         Raises:
             InvalidInput: The limit or the cursor is invalid.
@@ -280,7 +280,7 @@ class RolloutIndex:
                 if after is not None and _order(file) >= after:
                     continue
                 head = self._head(file)
-                if head is None or (head.is_subagent and not include_subagents):
+                if head is None or (head.is_subagent and not include_sub_agents):
                     continue
                 info = self._info(file, head, files, names)
                 if matches(info):
