@@ -31,6 +31,7 @@ from helmsman.model.events import (
     ItemStarted,
     ItemUpdated,
     Notice,
+    ProcessStateChanged,
     QuestionAsked,
     QuestionClosed,
     SettingsApplied,
@@ -108,8 +109,9 @@ class Translation:
         """Return the notifications that the original would have sent. Never raises."""
         if isinstance(event, QuestionAsked):
             self._ask(event)
-        if event.agent_id is not None:
-            return []  # the original did not report sub-agents
+        # The original reported neither sub-agents nor states. A state comes between a warning and the end of its turn.
+        if event.agent_id is not None or isinstance(event, ProcessStateChanged):
+            return []
         # The first output counts, not the first message: reasoning comes before it.
         if self._wrote_at is None and _is_written(event):
             self._wrote_at = self._now()
