@@ -76,7 +76,7 @@ async def measure(rounds: int = ROUNDS) -> list[Row]:
 
 
 async def _in_a_row(place: Place, bare: AppServerWire, builtin: McpWire, compat: McpWire) -> list[Row]:
-    """Turns without a pause between."""
+    """Turns without a pause between: there is no time to open the next thread in advance."""
 
     def many(turn: Callable[..., Awaitable[None]], client: object) -> Contender:
         once = _timed(turn, client, place, ASK_SENTENCE)

@@ -65,7 +65,7 @@ REQUESTS = {
         ("threadId", "objective", "status"), "ThreadGoalSetResponse", ("goal",), feature=Feature.GOALS
     ),
     "thread/goal/clear": Uses(("threadId",), feature=Feature.GOALS),
-    "thread/unsubscribe": Uses(("threadId",), feature=Since("0.106.0")),  # sent to the daemon of 0.163 and newer
+    "thread/unsubscribe": Uses(("threadId",), feature=Feature.UNSUBSCRIBE),
     "thread/backgroundTerminals/clean": Uses(("threadId",), feature=Feature.BACKGROUND_TERMINALS),
     "turn/start": Uses(
         ("threadId", "input", "effort", "outputSchema", "sandboxPolicy", "approvalPolicy", "collaborationMode"),

@@ -109,6 +109,15 @@ async def test_codex_reviews(engine: AppServerEngine, git_repo: Path) -> None:
     assert session.items(Review)
 
 
+async def test_a_session_is_let_go_of(engine: AppServerEngine, folder: Path) -> None:
+    session = await one_turn(engine, folder)
+    if engine.binary.can(Feature.UNSUBSCRIBE):
+        await engine.api.call("thread/unsubscribe", threadId=session.id)
+    else:
+        with pytest.raises(Unsupported, match="does not know thread/unsubscribe"):
+            await engine.api.call("thread/unsubscribe", threadId=session.id)
+
+
 async def test_models_account_and_configuration_are_reported(engine: AppServerEngine, folder: Path) -> None:
     models = await engine.models()
     assert [model.id for model in models if model.is_default]

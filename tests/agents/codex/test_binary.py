@@ -265,6 +265,7 @@ METHODS = {
     Feature.STEER: "turn/steer",
     Feature.BACKGROUND_TERMINALS: "thread/backgroundTerminals/clean",
     Feature.THREAD_STATUS: "thread/status/changed",
+    Feature.UNSUBSCRIBE: "thread/unsubscribe",
     Feature.COMPACT: "thread/compact/start",
     Feature.ROLLBACK: "thread/rollback",
     Feature.REVERT: "thread/revert",

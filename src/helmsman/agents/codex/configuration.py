@@ -185,17 +185,13 @@ FilesState = tuple[tuple[int, int, int, int] | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class CachedConfiguration:
     """Answer of Codex, and the state of the files that it was made from."""
 
     config: Mapping[str, Any]
     files: tuple[str, ...]
     state: FilesState
     until: float
-
-    @property
-    def is_valid(self) -> bool:
-        return time.monotonic() <= self.until and files_state(self.files) == self.state
 
 
 class Configuration:
@@ -208,14 +204,23 @@ class Configuration:
         self._read = read
         self.is_local = is_local
         self.homes = tuple(dict.fromkeys((codex_home, codex_home.resolve())))
-        self._answers: dict[str, _Answer] = {}
+        self._answers: dict[str, CachedConfiguration] = {}
         self._asking = anyio.Lock()
 
     async def effective(self, cwd: Path | None = None) -> Mapping[str, Any]:
         """Return the effective configuration for a directory: the keys of config.toml."""
+        if (known := self.cached(cwd)) is not None:
+            return known.config
         async with self._asking:  # of concurrent callers, only the first asks Codex
-            known = self._answers.get(str(cwd))
-            return known.config if known is not None and known.is_valid else await self._ask(cwd)
+            known = self.cached(cwd)
+            return known.config if known is not None else await self._ask(cwd)
+
+    def cached(self, cwd: Path | None) -> CachedConfiguration | None:
+        """Return a cached answer that is still valid, if any."""
+        known = self._answers.get(str(cwd))
+        if known is None or time.monotonic() > known.until or files_state(known.files) != known.state:
+            return None
+        return known
 
     async def _ask(self, cwd: Path | None) -> Mapping[str, Any]:
         # Before asking: an answer that fails must not leave the old one in place.
@@ -228,7 +233,7 @@ class Configuration:
         if cwd is not None and self.is_local and _comes_from(answer.layers, watched):
             if len(self._answers) >= _REMEMBERED:
                 del self._answers[next(iter(self._answers))]
-            self._answers[str(cwd)] = _Answer(answer.values, watched, before, time.monotonic() + _SECONDS)
+            self._answers[str(cwd)] = CachedConfiguration(answer.values, watched, before, time.monotonic() + _SECONDS)
         return answer.values
 
 

@@ -57,6 +57,7 @@ from helmsman.agents.codex.questions import OpenQuestions
 from helmsman.agents.codex.rollout_turns import from_text, is_of, read_review
 from helmsman.agents.codex.threads import (
     HeldMessages,
+    SpareThread,
     ThreadState,
     as_opened,
     client_tools,
@@ -258,6 +259,7 @@ class AppServerEngine(RoutedEngine):
         self.api = AppServer(self._peer, binary)
         self._configuration = Configuration(self.api.config, codex_home, is_local=binary.remote is None)
         self._logins = CodexLogins(self.api, self._configuration)
+        self._spare = SpareThread(tasks, self.api, binary, self._configuration)
         self._threads: dict[str, ThreadState] = {}
         self._questions = OpenQuestions(tasks, self._peer, self.api, binary, self._router, self._threads, codex_home)
         self._rate_limits: list[RateLimitsReported] = []
@@ -336,8 +338,7 @@ class AppServerEngine(RoutedEngine):
             raise InvalidInput("A session needs a working directory. Name one that exists.")
         access = await self._plan(options, resuming=False)
         await self._logins.require(options)
-        settings = thread_settings(options, access) | client_tools(options)
-        thread = await self.api.open_thread("thread/start", **settings)
+        thread = await self._spare.open(thread_settings(options, access) | client_tools(options))
         return self._opened(thread, options, access)
 
     async def resume(self, session_id: str, options: SessionOptions) -> Opened:
@@ -728,6 +729,7 @@ class AppServerEngine(RoutedEngine):
         state.idle.set()
         self._enter(event.session_id, ProcessState.IDLE)
         self._questions.withdraw_of(event.session_id, by=str(TURN_ENDED))
+        self._spare.turn_ended(self._is_busy)
 
     def _state(self, thread_id: str) -> ThreadState:
         state = self._threads.get(thread_id)

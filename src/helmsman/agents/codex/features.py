@@ -105,6 +105,7 @@ class Feature(Enum):
     PROFILE_IN_CONFIG = "take a profile by its name in a thread's config", None, "0.133.0"
     TRUST_ON_START = "mark a repository as trusted when a thread starts with a writable sandbox", "0.120.0"
     UNTRUSTED_RULES_IGNORED = "ignore the rules of an untrusted repository", "0.130.0"
+    TRACELESS_THREADS = "open a session that leaves no trace before its first message", "0.115.0"
 
     # --- turns ---
     STEER = "put a message into a running turn", "0.99.0"
@@ -113,6 +114,7 @@ class Feature(Enum):
     THREAD_STATUS = "report when a session becomes active or idle", "0.105.0"
 
     # --- upkeep of sessions ---
+    UNSUBSCRIBE = "let go of a session", "0.106.0"
     COMPACT = "compact a session", "0.96.0"
     ROLLBACK = "forget the last turns of a session (thread/rollback)", None, "0.155.0"
     REVERT = "go back to an earlier turn of a session (thread/revert)", "0.148.0"

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import logging
+import os
+import time
 from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import anyio
 
 from helmsman.agents.codex.access import Policy, read_policy
-from helmsman.agents.codex.configuration import merge_config
+from helmsman.agents.codex.configuration import Configuration, files_state, merge_config
 from helmsman.agents.codex.connection import AppServer, Thread, user_input
 from helmsman.agents.codex.features import Feature
 from helmsman.agents.codex.watching import turn_id
 from helmsman.agents.protocol import Opened
+from helmsman.base.files import file_identity
 from helmsman.base.structs import replace
+from helmsman.base.user_directories import upwards
 from helmsman.errors import EngineRefused, HelmsmanError, InvalidInput
+from helmsman.git.command import repository_root
 from helmsman.model.events import ProcessState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from anyio.abc import TaskGroup
 
     from helmsman.agents.codex.access import Access
     from helmsman.agents.codex.binary import CodexBinary
@@ -362,3 +371,168 @@ async def resume_goal(api: AppServer, thread_id: str) -> None:
 
 async def _set_goal_status(api: AppServer, thread_id: str, status: str) -> None:
     await api.call("thread/goal/set", threadId=thread_id, status=status)
+
+
+# --- a thread opened in advance --------------------------------------------------------------------------------------
+
+# Spare threads: after two equal starts, the next equal start finds its thread open. Opening a thread is a third of
+# Codex's work for a short turn, and callers that start one session often start many. Before its first turn a thread
+# leaves no trace: it has no file, no list shows it, and Codex looks at git and the skills when the turn begins. When it
+# is opened, Codex reads the configuration, the rules and `AGENTS.md`. All of these are checked again before the spare
+# thread is used. There is no spare thread if opening one does more than read them (MCP servers, hooks), if it is
+# unknown what was read, or while a turn runs.
+
+SPARE_SECONDS: Final = 60.0
+"""Lifetime of a spare thread. Short, because a session's file is named after the time its thread was opened."""
+
+_INSTRUCTIONS: Final = ("AGENTS.override.md", "AGENTS.md")
+_WITH_EFFECTS: Final = ("mcp_servers", "plugins", "hooks")
+_OTHER_FILES: Final = ("_file", "_json")
+"""Suffixes of keys that name further files, which Codex reads when it opens a thread."""
+
+
+@dataclass(slots=True)
+class _Spare:
+    settings: Mapping[str, Any]
+    context: object
+    opened: anyio.Event = field(default_factory=anyio.Event)
+    gone: anyio.Event = field(default_factory=anyio.Event)
+    thread: Thread | None = None
+    is_used: bool = False
+
+
+class SpareThread:
+    """Spare thread of an engine, if there is one."""
+
+    def __init__(self, tasks: TaskGroup, api: AppServer, binary: CodexBinary, configuration: Configuration) -> None:
+        self._tasks = tasks
+        self._api = api
+        self._can = binary.can(Feature.TRACELESS_THREADS) and binary.can(Feature.UNSUBSCRIBE)
+        self._configuration = configuration
+        self._spare: _Spare | None = None
+        self._last: Mapping[str, Any] | None = None
+        self._wanted: Mapping[str, Any] | None = None
+
+    async def open(self, settings: Mapping[str, Any]) -> Thread:
+        """Return a new thread with these settings: the spare one if it is equal, otherwise one that is opened now."""
+        # Only the second equal start in a row makes another one likely.
+        self._wanted = settings if self._can and settings == self._last else None
+        self._last = settings
+        spare = self._spare
+        if spare is not None and spare.settings == settings:
+            # Taken immediately, so that two callers never share a thread.
+            self._spare = None
+            try:
+                await spare.opened.wait()
+                # Anything it was opened under may have changed since.
+                if spare.thread is not None and spare.context == self._context_of(settings):
+                    spare.is_used = True
+                    return spare.thread
+            finally:
+                spare.gone.set()
+        return await self._api.open_thread("thread/start", **settings)
+
+    def turn_ended(self, is_busy: Callable[[], bool]) -> None:
+        """Open a thread for the next start if nothing runs and the next start is likely to equal the last."""
+        # A thread that is being opened would slow the running turns.
+        if self._wanted is None or is_busy():
+            return
+        wanted, self._wanted = self._wanted, None
+        context = self._context_of(wanted)
+        if context is None:
+            return
+        if self._spare is not None:
+            self._spare.gone.set()
+        self._spare = _Spare(wanted, context)
+        self._tasks.start_soon(self._keep, self._spare)
+
+    async def _keep(self, spare: _Spare) -> None:
+        try:
+            spare.thread = await self._api.open_thread("thread/start", **spare.settings)
+        except HelmsmanError as error:
+            log.debug("no thread could be opened in advance: %s", error)
+            return
+        finally:
+            # Also after a failure, since `open` waits for it.
+            spare.opened.set()
+        with anyio.move_on_after(SPARE_SECONDS):
+            await spare.gone.wait()
+        if self._spare is spare:
+            self._spare = None
+        if not spare.is_used:
+            try:
+                # Codex unloads it after a while; without a turn it leaves no file.
+                await self._api.call("thread/unsubscribe", threadId=spare.thread.id)
+            except HelmsmanError as error:
+                log.debug("a thread opened in advance could not be let go of: %s", error)
+
+    def _context_of(self, settings: Mapping[str, Any]) -> object | None:
+        """Return everything that a thread opened now would depend on, apart from its settings; None forbids a spare
+        thread.
+        """
+        # Only a cached configuration tells, without asking, that nothing has changed.
+        directory = Path(settings["cwd"])
+        known = self._configuration.cached(directory)
+        if known is None or not all(map(_is_plain, (settings["config"] or {}).items())):
+            return None
+        # Servers and hooks would be started for a thread that may never be used.
+        if any(known.config.get(key) for key in _WITH_EFFECTS) or _names_files(known.config):
+            return None
+        fallbacks = known.config.get("project_doc_fallback_filenames")
+        names = (*_INSTRUCTIONS, *(map(str, fallbacks) if isinstance(fallbacks, list) else ()))
+        homes = tuple(map(os.fspath, self._configuration.homes))
+        hooks, instructions, folders = _files(homes, _places(directory, known.config), names)
+        if any(files_state(hooks)):
+            return None
+        rules = tuple(_rules(folders))
+        today = time.strftime("%Y-%m-%d %Z")
+        # Codex puts the date into a new thread's context.
+        return known.state, files_state(instructions), rules, files_state(rules), file_identity(directory), today
+
+
+def _places(directory: Path, config: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the directories where Codex looks for project files: from the working directory up to the repository's
+    root.
+    """
+    places = tuple(upwards(os.fspath(directory)))
+    # With other markers the root is unknown, so look in all directories above.
+    root = repository_root(directory) if config.get("project_root_markers") in (None, [".git"]) else None
+    return places[: places.index(str(root)) + 1] if str(root) in places else places
+
+
+@lru_cache(16)
+def _files(homes: tuple[str, ...], places: tuple[str, ...], names: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
+    """Return the possible paths of hooks, instructions and rules.
+
+    Cached, because every turn needs them and building paths is slow.
+    """
+    settings = (*homes, *_inside(places, (".codex",)))
+    return _inside(settings, ("hooks.json",)), _inside((*homes, *places), names), _inside(settings, ("rules",))
+
+
+def _inside(places: Iterable[str], names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(os.path.join(place, name) for place in places for name in names)  # noqa: PTH118
+
+
+def _is_plain(override: tuple[str, Any]) -> bool:
+    """Return whether an override is a plain value: tables, paths and profiles can bring in servers, trust and further
+    files.
+    """
+    key, value = override
+    is_value = isinstance(value, str | int | float) and "." not in key
+    return is_value and key != "profile" and not key.endswith(_OTHER_FILES)
+
+
+def _names_files(config: Mapping[str, Any]) -> bool:
+    return any(
+        _names_files(value) if isinstance(value, dict) else isinstance(value, str) and key.endswith(_OTHER_FILES)
+        for key, value in config.items()
+    )
+
+
+def _rules(folders: Iterable[str]) -> Iterator[str]:
+    for place in folders:
+        try:
+            yield from sorted(entry.path for entry in os.scandir(place))
+        except OSError:  # there are none
+            continue
