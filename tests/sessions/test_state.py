@@ -308,6 +308,8 @@ def test_usage_is_the_sum_of_what_each_turn_has_added() -> None:
     worked = delta("m", "at work")
     first = (requested(), total(100, 100), worked, total(107, 7), total(110, 3), ended())
     assert state_after(*first).usage == Usage(10), "a fork counts on from its parent"
+    asking = (requested(), asked(), total(100, 7)), (requested(), asked(), closed(), total(100, 7))
+    assert [state_after(*one, total(103, 3)).usage for one in asking] == [Usage(10)] * 2, "a question costs, too"
     assert state_after(*first, total(50, 50)).usage == Usage(10), "an engine that has loaded it repeats an old report"
     assert state_after(*first, requested(), worked, total(5, 5)).usage == Usage(15), "another engine counts from zero"
     kept = UsageReported(session_id=S, before=(ModelUsage("m", Usage(40)), ModelUsage("n", Usage(2))))

@@ -859,7 +859,9 @@ class SessionState(msgspec.Struct):
             if self._turn_base is None:
                 if not self.is_running:
                     return  # repeated for a session that has just been loaded
-                worked = any(not isinstance(item, UserMessage) for item in self._items.values())
+                asides = (aside for _, aside in self._asides.values())
+                done = (*self._items.values(), *asides)
+                worked = bool(self.questions) or any(not isinstance(one, UserMessage) for one in done)
                 last = self._since_before(event.total) if event.last is None else event.last
                 self._turn_base = event.total - last if worked else event.total
             used = event.total - self._turn_base
