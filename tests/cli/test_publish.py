@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from helmsman.capabilities.forge import Repository, issue_of, quoted, repository_of
+from helmsman.capabilities.forge import Repository, forge_of, issue_of, quoted, repository_of
 from helmsman.errors import InvalidInput
 from helmsman.testing import ScriptedModel, add, patch, run, say
 from helmsman.testing.repository import make_repository
@@ -378,3 +378,29 @@ def test_an_issue_is_named_by_its_address_or_number() -> None:
 def test_text_of_others_is_quoted_line_by_line_and_bounded() -> None:
     assert quoted("one\r\n\ntwo") == "> one\n>\n> two"
     assert quoted("x" * 30, most=10) == "> xxxxxxxxxx\n> [… 20 more characters]"
+
+
+_TOKENS = {"gh": "GH_ENTERPRISE_TOKEN", "glab": "GITLAB_TOKEN"}
+
+
+@pytest.mark.parametrize(
+    ("host", "named", "sent"),
+    [
+        ("gitlab.com", {}, "glab's"),
+        ("gitlab.acme.example", {"GITLAB_HOST": "https://gitlab.acme.example/"}, "glab's"),
+        ("gitlab.acme.example", {}, ""),  # any clone may name it
+        ("git.acme.example", {"GH_HOST": "git.acme.example"}, "gh's"),
+        ("git.acme.example", {}, ""),
+    ],
+)
+def test_a_token_goes_only_to_the_forge_it_is_for(
+    host: str, named: dict[str, str], sent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, variable in _TOKENS.items():
+        monkeypatch.setenv(variable, f"{name}'s")
+        (tmp_path / name).write_text(f'#!/bin/sh\nprintf \'{{"title": "%s"}}\' "${variable}"\n', encoding="utf-8")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    for variable, value in named.items():
+        monkeypatch.setenv(variable, value)
+    assert forge_of(Repository(host, "acme", "widgets"), tmp_path).issue(5).title == sent

@@ -23,6 +23,8 @@ from helmsman.model.events import (
     Event,
     HistoryImported,
     ItemEnded,
+    ProcessState,
+    ProcessStateChanged,
     QuestionAsked,
     QuestionClosed,
     Source,
@@ -124,6 +126,17 @@ def test_events_are_numbered_in_each_session_and_read_from_a_cursor(database: Da
     assert stored(database, since=2).events == (said("b"),)
     assert stored(database, "s-2").cursor == 1
     assert stored(database, "s-3").events == ()
+
+
+def test_the_state_of_a_process_is_no_activity_of_its_session(database: Database) -> None:
+    def state(at: datetime) -> None:
+        put(database, ProcessStateChanged(session_id="s-1", state=ProcessState.IDLE), at=at)
+
+    state(NOW)
+    assert stored(database).changed_at == NOW, "unless nothing else has happened"
+    put(database, said("hello"), at=NOW + timedelta(hours=1))
+    state(NOW + timedelta(hours=2))
+    assert stored(database).changed_at == NOW + timedelta(hours=1)
 
 
 def test_a_log_that_lost_events_is_numbered_on_as_its_writer_counts(database: Database) -> None:

@@ -150,9 +150,13 @@ def _is_name(text: str) -> bool:
 
 
 def _is_gitlab(host: str) -> bool:
-    # `glab` reads the variable too. It may be an address.
-    named = caller_context.environment().get("GITLAB_HOST", "")
-    return "gitlab" in host.split(".") or host == (urlsplit(named).hostname or named)
+    return "gitlab" in host.split(".") or host == _host_named_by("GITLAB_HOST")
+
+
+def _host_named_by(variable: str) -> str:
+    # `gh` and `glab` read these variables too. The value may be an address.
+    named = caller_context.environment().get(variable, "")
+    return urlsplit(named).hostname or named
 
 
 def quoted(text: str, most: int = _MOST_TEXT) -> str:
@@ -172,6 +176,11 @@ class Forge(ABC):
     program: ClassVar[str]
     _options: ClassVar[tuple[str, ...]] = ()
     _variables: ClassVar[Mapping[str, str]] = {}
+    _host_variable: ClassVar[str]
+    """Names the host of the user's own forge."""
+    _own_host: ClassVar[str]
+    _tokens: ClassVar[frozenset[str]]
+    """Variables with a token that the program sends to any host it is asked for, also to one that a clone names."""
 
     def __init__(self, repository: Repository, directory: Path) -> None:
         self.repository = repository
@@ -245,7 +254,7 @@ class Forge(ABC):
                 command,
                 cwd=self._directory,
                 # There is no terminal for prompts, and colours would end up in messages.
-                env={**environment_for(caller_context.for_others(known)), **self._variables, "NO_COLOR": "1"},
+                env={**self._for_host(environment_for(caller_context.for_others(known))), "NO_COLOR": "1"},
                 input=b"" if given is None else json.dumps(given).encode(),
                 capture_output=True,
                 timeout=_SECONDS,
@@ -258,13 +267,29 @@ class Forge(ABC):
             # The program's own error; else the first line, which for example names the command to log in.
             why = next((line for line in said if line.startswith(f"{name}: ")), said[0] if said else "")
             why = why.rstrip(".") or f"exit {done.returncode}"
-            raise HelmsmanError(f"{name} could not do it ({path}): {why:.300}. See `{name} auth status`.")
+            withheld = self._withheld(known)
+            hint = f" A token in {withheld[0]} needs the host in {self._host_variable}." if withheld else ""
+            raise HelmsmanError(f"{name} could not do it ({path}): {why:.300}. See `{name} auth status`.{hint}")
         return done.stdout
+
+    def _for_host(self, env: Mapping[str, str]) -> dict[str, str]:
+        withheld = self._withheld(env)
+        return {name: value for name, value in env.items() if name not in withheld} | {**self._variables}
+
+    def _withheld(self, env: Mapping[str, str]) -> list[str]:
+        """Return the variables whose tokens are not meant for this host."""
+        if self.repository.host in (self._own_host, _host_named_by(self._host_variable)):
+            return []
+        return sorted(self._tokens & env.keys())
 
 
 class GitHub(Forge):
     program = "gh"
     _variables: ClassVar = {"GH_PROMPT_DISABLED": "1"}
+    _host_variable = "GH_HOST"
+    _own_host = "github.com"
+    # `gh` itself sends GH_TOKEN to GitHub's own hosts only.
+    _tokens = frozenset({"GH_ENTERPRISE_TOKEN", "GITHUB_ENTERPRISE_TOKEN"})
 
     def address_to_open(self, base: str, branch: str) -> str:
         return f"https://{self.repository}/compare/{base}...{branch}?expand=1"
@@ -326,6 +351,9 @@ class GitLab(Forge):
     # `glab` sends content that it reads without naming its type, which GitLab then does not parse.
     _options = ("--header", "Content-Type: application/json")
     _variables: ClassVar = {"NO_PROMPT": "1", "GLAB_CHECK_UPDATE": "false"}
+    _host_variable = "GITLAB_HOST"
+    _own_host = "gitlab.com"
+    _tokens = frozenset({"GITLAB_TOKEN", "GITLAB_ACCESS_TOKEN", "OAUTH_TOKEN"})
 
     def address_to_open(self, base: str, branch: str) -> str:
         words = f"merge_request[source_branch]={branch}&merge_request[target_branch]={base}"

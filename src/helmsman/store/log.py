@@ -46,12 +46,12 @@ _PROCESS: Final = ProcessStateChanged.event_type()
 
 _APPEND: Final = (
     "INSERT INTO sessions (id, last_seq, compacted_seq, changed_at, source, source_offset, spent_besides) "
-    "VALUES (:id, :before + :count, :before, :at, :source, :offset, CASE WHEN :before > 0 THEN 1 ELSE :besides END) "
+    "VALUES (:id, :before + :count, :before, :began, :source, :offset, CASE WHEN :before > 0 THEN 1 ELSE :besides END) "
     "ON CONFLICT (id) DO UPDATE SET "
     "last_seq = CASE WHEN sessions.last_seq < :before THEN :before ELSE sessions.last_seq END + :count, "
     "compacted_seq = CASE WHEN sessions.last_seq = 0 THEN :before ELSE sessions.compacted_seq END, "
-    "changed_at = CASE WHEN sessions.changed_at > excluded.changed_at THEN sessions.changed_at "
-    "ELSE excluded.changed_at END, source = coalesce(excluded.source, sessions.source), "
+    "changed_at = CASE WHEN sessions.changed_at > :at THEN sessions.changed_at ELSE :at END, "
+    "source = coalesce(excluded.source, sessions.source), "
     "source_offset = CASE WHEN excluded.source IS NULL OR (sessions.source = excluded.source "
     "AND sessions.source_offset > excluded.source_offset) THEN sessions.source_offset "
     "ELSE excluded.source_offset END, "
@@ -122,13 +122,15 @@ def append(connection: StoreConnection, events: Mapping[str, Sequence[NewEvent]]
     rows: list[object] = []
     for session_id, new in events.items():
         source = _newest_source(new)
+        active = max((event.at for event in new if event.kind != _PROCESS), default=0)
         number, last = connection.execute(
             _APPEND,
             {
                 "id": session_id,
                 "count": len(new),
                 "before": max(0, new[-1].number - len(new)),
-                "at": max((event.at for event in new if event.kind != _PROCESS), default=0),
+                "began": active or new[-1].at,
+                "at": active,
                 "source": None if source is None else source.process,
                 "offset": 0 if source is None else source.offset,
                 "besides": int(any(event.spends_besides for event in new)),
