@@ -65,7 +65,9 @@ async def test_programs_get_the_rules_as_json(bare_cli: Cli, own_file: Path, boo
 async def test_missing_rules_are_reported_and_a_broken_file_is_named(bare_cli: Cli) -> None:
     assert "There are no rules" in (await bare_cli.run("config", "rules")).stderr
     (bare_cli.directory / "helmsman.toml").write_text('[[rules]]\neffect = "permit"\n', encoding="utf-8")
-    assert "Nothing is allowed by rule now: Rule 1 of" in (await bare_cli.run("config", "rules")).stderr
+    shown = (await bare_cli.run("config", "rules")).stderr
+    assert "Nothing is allowed by rule now: rules[1].effect in" in shown
+    assert "Set it to one of allow, deny, ask" in shown
 
 
 async def test_the_deciding_rule_of_a_command_is_shown(bare_cli: Cli, own_file: Path, book: RuleBook) -> None:

@@ -21,7 +21,7 @@ def test_the_overview_skips_clients_that_are_missing_or_have_other_servers(perso
 def test_an_entry_that_points_here_is_well_and_its_limits_are_reported(person: Person) -> None:
     person.install("claude")
     finding = look(person)["claude"]
-    assert finding.detail.startswith("helmsman (user scope) points here. A call may take")
+    assert finding.detail.startswith("helmsman (user scope) points here. Calls time out after")
     assert finding.fix == ""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +94,8 @@ async def test_a_finished_turn_and_a_question_are_pushed_in_our_words_to_who_sta
 async def test_nothing_is_pushed_without_the_switch_to_other_clients_and_while_the_client_waits(
     channels: Callable[[bool], HelmsmanService], model: ScriptedModel, folder: Path, on: bool, name: str
 ) -> None:
-    model.on("", say("done"))
+    gate = model.gate()
+    model.on("", say(gate, "done"))
     heard = Heard()
     async with channels(on) as helm, Client(build_server(helm), **said(heard, name)) as client:
         assert client.server_capabilities is not None
@@ -101,8 +103,14 @@ async def test_nothing_is_pushed_without_the_switch_to_other_clients_and_while_t
         codex = Caller(client)
         session_id = (await codex("codex_start", prompt="do", workingDirectory=str(folder)))["sessionId"]
         if name == "claude-code" and on:
-            assert (await codex("codex_wait", sessionId=session_id))["status"] == "done"
+            # The turn must not end before the client waits for it.
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(partial(codex, "codex_wait", sessionId=session_id))
+                while not (await helm.session(session_id)).is_watched:
+                    await anyio.sleep(0.01)
+                gate.release()
         else:
+            gate.release()
             await (await helm.session(session_id)).wait()
     assert heard.events == []
 

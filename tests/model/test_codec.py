@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from enum import Enum
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 import pytest
@@ -56,6 +56,8 @@ PLAIN: dict[Any, st.SearchStrategy[Any]] = {
 def of_type(hint: Any) -> st.SearchStrategy[Any]:
     """Values of a declared type."""
     origin, inside = typing.get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return of_type(inside[0])
     if isinstance(hint, types.UnionType) or origin is typing.Union:
         return st.one_of(*map(of_type, inside))
     if origin is Literal:

@@ -177,6 +177,9 @@ async def test_the_owner_ends_the_processes_of_a_killed_supervisor(tmp_path: Pat
 async def test_who_comes_after_the_kill_of_a_supervisor_ends_its_processes(tmp_path: Path, late: str) -> None:
     async with kept(tmp_path) as record:
         os.kill(record.child.pid, signal.SIGSTOP)  # or it would end with its supervisor
+        status = Path(f"/proc/{record.child.pid}/stat")
+        while status.exists() and status.read_text(encoding="utf-8").rpartition(") ")[2][0] != "T":
+            await anyio.sleep(POLL)
         os.kill(record.supervisor.pid, signal.SIGKILL)
         while record.is_supervised:
             await anyio.sleep(POLL)

@@ -319,6 +319,7 @@ class Work:
             )
         return DoneTurn(session=session, task=task)
 
+    @takes_turn_options
     async def start_reader(
         self, step: str, prompt: str, who: str, *, cwd: str | Path | None = None, **options: Unpack[TurnOptions]
     ) -> DoneTurn:
@@ -326,6 +327,7 @@ class Work:
         options |= {"agent": who, "sandbox": "read-only", "approval_policy": "never"}
         return await self.start(f"{step} {who}", prompt, cwd=cwd, **options)
 
+    @takes_turn_options
     async def start_writer(
         self, step: str, prompt: str, who: str, gate: TurnGate, **options: Unpack[TurnOptions]
     ) -> DoneTurn:
