@@ -86,6 +86,11 @@ async def test_every_control_is_on_the_screen_and_a_phone_shows_25_lines_of_code
         return lines.filter(({ height, top, bottom }) => height > 0 && top >= box.top && bottom <= end).length;
     })()"""
     assert await page.get(seen) >= 25
+    buttons = "[...document.querySelectorAll('.changes button')].filter((one) => one.checkVisibility())"
+    for width in (320, 390):
+        await page.resize(width, 844)
+        assert await page.get(f"{buttons}.map((one) => one.textContent).includes('Apply')")
+        assert await page.get(f"Math.max(...{buttons}.map((one) => one.getBoundingClientRect().right)) <= innerWidth")
     if AXE.exists():
         assert await findings(page) == []
 
