@@ -244,14 +244,16 @@ async def test_an_agent_has_the_variables_of_its_worktree_and_further_directorie
 ) -> None:
     if can:
         fake.greets(agentCapabilities={"loadSession": True, "sessionCapabilities": {"additionalDirectories": {}}})
-    fake.on("work", runs(f"echo $HELMSMAN_PORT > {tmp_path}/port"), says("done"))
+    # The end of the turn would end the command.
+    fake.on("work", runs(f"echo $HELMSMAN_PORT > {tmp_path}/port"), waits())
     here = replace(options, writes="workspace", writable_roots=(tmp_path,), environment={"HELMSMAN_PORT": "20001"})
     async with engine_of(fake, tmp_path) as engine:
         session = await begin(engine, here, "work")
-        assert (await session.end()).outcome == "completed"
         with anyio.fail_after(SECONDS):
             while not ((tmp_path / "port").exists() and (tmp_path / "port").read_text(encoding="utf-8")):
                 await anyio.sleep(0.01)
+        await engine.interrupt(session.session_id)
+        assert (await session.end()).outcome == "interrupted"
     assert (tmp_path / "port").read_text(encoding="utf-8") == "20001\n"
     (opened,) = (one["params"] for one in fake.received if one.get("method") == "session/new")
     assert opened.get("additionalDirectories") == ([str(tmp_path)] if can else None)
