@@ -95,7 +95,7 @@ async def test_at_a_terminal_the_message_is_edited_and_publishing_is_allowed_onc
     env = cli.env | {"EDITOR": "sed -i 's/the greeting/a greeting/'"}
     command = [sys.executable, "-m", "helmsman", "session"]
     with on_tmux([*command, "commit"], env, cli.directory) as terminal:
-        await terminal.shows("Add a greeting", "Write it to a file.", "Commit 1 file on helmsman/")
+        await terminal.shows("Add a greeting", "Write it to a file.", "Files: hello.txt", "Commit 1 file on helmsman/")
         terminal.press("y")
         await terminal.shows(": Add a greeting")
         assert await terminal.exit_code() == 0

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from helmsman.base.sanitize import one_line, visible
+from helmsman.base.truncate import listed
 from helmsman.cli.command import cli_command, with_options
 from helmsman.cli.consoles import at_work, echo, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
@@ -47,6 +48,8 @@ _PULL_REQUEST: Final = (
     click.option("--draft", is_flag=True, help="Open it as a draft."),
 )
 _ATTEMPTS: Final = 5
+_NAMED: Final = 20
+"""Files that are named before a commit."""
 _EVERY_SECONDS: Final = 30.0
 _WATCHING: Final = (
     click.option(
@@ -228,7 +231,7 @@ def _commit(
     text = message or _drafted(shown, as_json=as_json, agreed=agreed)
     if not agreed:
         # Exactly: wrapping would drop spaces.
-        echo(visible(text) + "\n", err=True)
+        echo(f"{visible(text)}\n\nFiles: {listed(map(one_line, shown.files), _NAMED)}", err=True)
     agree(f"Commit {files} {where}?", agreed=agreed, as_json=as_json, otherwise=None)
     return with_helmsman(
         lambda helm: helm.extras.publishing.commit(session, text, digest=shown.digest, applied=applied)
