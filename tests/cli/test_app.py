@@ -64,7 +64,8 @@ async def test_an_unknown_command_exits_with_2(bare_cli: Cli) -> None:
     assert done.exit_code == 2
     assert "No such command 'fly'" in done.stderr
     commands = {"staus": "status", "comit": "commit", "resum": "resume", "tasks lst": "list"}
-    guessed = commands | {"run --sandbx": "--sandbox", "run --yolo": "--full-auto"}
+    same_meaning = {"tasks stop": "cancel", "schedule delete": "remove", "tasks ls": "list"}
+    guessed = commands | same_meaning | {"run --sandbx": "--sandbox", "run --yolo": "--full-auto"}
     for arguments, meant in guessed.items():
         misspelt = await bare_cli.run(*arguments.split())
         assert misspelt.exit_code == 2

@@ -59,6 +59,16 @@ class _Command(click.Command):
 _BEGINNING: Final = 3  # letters that a command begins with say which one is meant
 
 
+_SAME: Final = (
+    {"cancel", "stop", "abort", "kill", "end", "interrupt"},
+    {"remove", "delete", "rm", "drop", "discard"},
+    {"list", "ls", "ps", "all"},
+    {"show", "status", "info", "get"},
+    {"add", "create", "new"},
+)
+"""Words with one meaning, of which a group has one."""
+
+
 class Commands(click.Group):
     """Group whose commands are imported when they are used.
 
@@ -92,7 +102,8 @@ class Commands(click.Group):
 
             # A beginning counts before likeness: `stat` means `status`, not `start`.
             short = [one for one in known if len(name) >= _BEGINNING and one.startswith(name)]
-            meant = nearest(name, short, likeness=0) if short else nearest(name, [*known, *self.known_words])
+            likely = short or [one for words in _SAME if name in words for one in known if one in words]
+            meant = nearest(name, likely, likeness=0) if likely else nearest(name, [*known, *self.known_words])
             ctx.fail(f"No such command '{name}'." + (f" Did you mean '{meant}'?" if meant else ""))
         return super().resolve_command(ctx, args)
 
