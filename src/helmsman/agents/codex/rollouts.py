@@ -531,7 +531,7 @@ class _Tree:
                     name = entry.name
                     try:
                         if entry.is_symlink():
-                            self._is_told_all = False  # a change of what it leads to is told elsewhere
+                            self._is_told_all = False  # inotify reports no change of its target
                         file = known.get(name)
                         parts = _ROLLOUT_NAME.fullmatch(name) if file is None else None
                         # A known name is a rollout, so the pattern is not tried again.
