@@ -15,7 +15,7 @@ from helmsman.base.config_values import as_toml, dotted, key_path, pair, read_va
 from helmsman.base.files import replace_file
 from helmsman.base.redaction import redact, redact_value
 from helmsman.base.sanitize import exact, one_line, visible
-from helmsman.cli.command import cli_command, cli_group
+from helmsman.cli.command import cli_command, cli_group, option
 from helmsman.cli.consoles import at_work, echo, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import host
@@ -178,8 +178,8 @@ def _model_cells(model: Model) -> list[str]:
     "helmsman agents login --with-api-key < key.txt",
     group=command,
 )
-@click.option("--device-code", "with_code", is_flag=True, help="Show a code to enter in a browser on any machine.")
-@click.option("--with-api-key", "with_key", is_flag=True, help="Log in with the API key on stdin.")
+@option("--device-code", "Show a code to enter in a browser on any machine.", to="with_code")
+@option("--with-api-key", "Log in with the API key on stdin.", to="with_key")
 def login_command(with_code: bool, with_key: bool, as_json: bool) -> int:
     """Log Codex in with ChatGPT: open the page that is shown in a browser on this machine, and come back.
 
@@ -232,8 +232,8 @@ def _print_login(error: str | None, *, as_json: bool) -> int:
     return ExitCode.FAILED
 
 
-_directory_option = click.option(
-    "-C", "--cd", "directory", default=".", metavar="DIR", help="For work in this directory.  [default: here]"
+_directory_option = option(
+    "-C --cd DIR", "For work in this directory.  [default: here]", to="directory", default=".", show_default=False
 )
 
 
@@ -275,7 +275,7 @@ def _get(key: str | None, directory: str, as_json: bool) -> int:
     group=config_command,
 )
 @click.argument("pairs", metavar="[KEY=VALUE]...", nargs=-1)
-@click.option("--unset", "removed", metavar="KEY", multiple=True, help="Remove a key. Repeatable.")
+@option("--unset KEY...", "Remove a key. Repeatable.", to="removed")
 @yes_option
 def _set(pairs: tuple[str, ...], removed: tuple[str, ...], agreed: bool, as_json: bool) -> int:
     """Change keys of your own Codex configuration, all of them or none. What would change is shown first, and you are asked.
@@ -411,7 +411,7 @@ _REGISTERED_COLUMNS: Final = (
 )
 @click.argument("name", required=False)
 @yes_option
-@click.option("--refresh", is_flag=True, help="Ask the registry for its present version; the checksum is npm's of now.")
+@option("--refresh", "Ask the registry for its present version; the checksum is npm's of now.")
 def add_command(name: str | None, refresh: bool, agreed: bool, as_json: bool) -> int:
     """Install the agent NAME with npm, and add it to your own helmsman.toml. Without NAME, list them.
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from helmsman._version import __version__
-from helmsman.cli.command import Commands, cli_noun
+from helmsman.cli.command import Commands, cli_noun, option
 from helmsman.cli.command_names import ON_OTHER_HOSTS, SESSION_VERBS, WORDS, command_name
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import OtherMachine, hosted
@@ -139,9 +139,7 @@ Settings come from options, then the environment (CODEX_CLI_PATH, CODEX_HOME, â€
 """,
 )
 @click.version_option(__version__, message="helmsman %(version)s")
-@click.option(
-    "--host", "name", metavar="NAME", help="Run the command on this machine of yours (`helmsman config hosts`)."
-)
+@option("--host NAME", "Run the command on this machine of yours (`helmsman config hosts`).", to="name")
 @click.pass_context
 def app(context: click.Context, name: str | None) -> int | None:
     """Steer coding agents (Codex, Claude Code, Gemini and others): start work, follow it, answer its questions, stop it."""

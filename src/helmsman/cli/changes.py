@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from helmsman.base.sanitize import named, one_line, visible
-from helmsman.cli.command import cli_command, cli_group
+from helmsman.cli.command import cli_command, cli_group, option
 from helmsman.cli.completing import complete_session_or_task
 from helmsman.cli.consoles import echo, is_terminal, message_console, result_console, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
@@ -207,7 +207,7 @@ def changes_argument(body: Body) -> Body:
     "helmsman diff T-cloud-1f3a9c0b2d4e > change.patch",
 )
 @changes_argument
-@click.option("--stat", "only_stat", is_flag=True, help="Only the files, and how many lines changed in each.")
+@option("--stat", "Only the files, and how many lines changed in each.", to="only_stat")
 def diff_command(session: str, only_stat: bool, as_json: bool) -> None:
     """Show what a session changed, as one unified diff.
 
@@ -264,12 +264,10 @@ def _write(patch: bytes, about: str) -> None:
     "helmsman apply T-cloud-1f3a9c0b2d4e --attempt 2",
 )
 @changes_argument
-@click.option("--allow-dirty", is_flag=True, help="Even if other files have uncommitted changes.")
-@click.option(
-    "--attempt", type=click.IntRange(min=1), metavar="N", help="Of a cloud task: which attempt.  [default: 1]"
-)
-@click.option("-C", "--cd", "directory", metavar="DIR", help="Of a cloud task: where to.  [default: here]")
-@click.option("--digest", metavar="DIGEST", help="Do not ask: apply the diff with this digest, and nothing else.")
+@option("--allow-dirty", "Even if other files have uncommitted changes.")
+@option("--attempt N", "Of a cloud task: which attempt.  [default: 1]", type=click.IntRange(min=1))
+@option("-C --cd DIR", "Of a cloud task: where to.  [default: here]", to="directory")
+@option("--digest DIGEST", "Do not ask: apply the diff with this digest, and nothing else.")
 @yes_option
 def apply_command(
     session: str,
@@ -466,7 +464,7 @@ def _leftovers(as_json: bool) -> None:
 
 
 @cli_command("prune", "Drop leftover worktrees.", "helmsman session worktrees prune", group=worktrees_command)
-@click.option("--force", is_flag=True, help="Also those with changes, which are lost.")
+@option("--force", "Also those with changes, which are lost.")
 @yes_option
 def _prune(force: bool, agreed: bool, as_json: bool) -> None:
     """Drop leftover worktrees without changes.

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 CommandT = TypeVar("CommandT", bound=click.Command)
 
+POSITIVE: Final = click.FloatRange(min=0, min_open=True)  # seconds, or an amount of money
+
 
 class Named(click.types.StringParamType):
     """Named object. If the argument is missing, the error names the command that lists these objects."""
@@ -185,6 +187,35 @@ def cli_group(
         return group
 
     return declare
+
+
+def option(
+    spelled: str,
+    help: str,  # noqa: A002
+    *,
+    to: str = "",
+    choices: Iterable[str] = (),
+    **more: Any,
+) -> Decorator:
+    """Declare an option as the help shows it: `--limit N`, `-v --verbose` for a flag, `--image FILE...` for several.
+
+    Args:
+        to: Name of the parameter, if it is not that of the option.
+        choices: The values that it takes.
+        more: Arguments for `click.option`. A default is shown in the help.
+    """
+    words = spelled.split()
+    names = [word for word in words if word.startswith("-")]
+    metavar = words[-1] if words[-1] not in names else None
+    if metavar is not None and metavar.endswith("..."):
+        metavar, more["multiple"] = metavar.removesuffix("..."), True
+    if choices:
+        more["type"] = click.Choice(list(choices))
+    elif metavar is None and not more.keys() & {"type", "flag_value"}:
+        more["is_flag"] = True
+    if more.get("default") is not None:
+        more.setdefault("show_default", True)
+    return click.option(*names, *([to] if to else []), metavar=metavar, help=help, **more)
 
 
 def with_options(*options: Decorator) -> Decorator:

@@ -13,7 +13,7 @@ from helmsman._version import __version__
 from helmsman.base.caller_context import environment, from_here
 from helmsman.base.files import file_lock, replace_file
 from helmsman.base.sanitize import one_line, visible
-from helmsman.cli.command import cli_command, cli_group
+from helmsman.cli.command import cli_command, cli_group, option
 from helmsman.cli.consoles import echo, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import host
@@ -55,12 +55,13 @@ def _existing(_ctx: click.Context, _param: click.Parameter, value: str) -> Path:
     return place
 
 
-_directory_option: Final = click.option(
-    *("-C", "--cd", "directory"),
-    metavar="DIR",
+_directory_option: Final = option(
+    "-C --cd DIR",
+    "Where the work is done, if not in the current directory.",
+    to="directory",
     default=".",
     callback=_existing,
-    help="Where the work is done, if not in the current directory.",
+    show_default=False,
 )
 
 
@@ -107,7 +108,7 @@ def command(directory: Path, as_json: bool) -> None:
     group=command,
 )
 @click.argument("text", metavar="COMMAND")
-@click.option("--inside", is_flag=True, help="As if it were proved to stay in the sandbox.  [default: it may leave]")
+@option("--inside", "As if it were proved to stay in the sandbox.  [default: it may leave]")
 @_directory_option
 def _test(text: str, inside: bool, directory: Path, as_json: bool) -> None:
     """Say what would happen if an agent asked to run COMMAND (one argument, as you would type it), and which rule decides.
@@ -135,10 +136,10 @@ def _test(text: str, inside: bool, directory: Path, as_json: bool) -> None:
 )
 @click.argument("effect", type=click.Choice(["allow", "deny", "ask"]))
 @click.argument("text", metavar="COMMAND")
-@click.option("--prefix", is_flag=True, help="To allow: also with further words after these.")
-@click.option("--outside", is_flag=True, help="To allow: also where it may leave the sandbox.")
-@click.option("--everywhere", is_flag=True, help="To deny or ask: in all directories.")
-@click.option("--reason", metavar="TEXT", help="To deny: what the agent is told.")
+@option("--prefix", "To allow: also with further words after these.")
+@option("--outside", "To allow: also where it may leave the sandbox.")
+@option("--everywhere", "To deny or ask: in all directories.")
+@option("--reason TEXT", "To deny: what the agent is told.")
 @yes_option
 @_directory_option
 def _add(
@@ -294,8 +295,8 @@ def hosts_command(as_json: bool) -> None:
 )
 @click.argument("name")
 @click.argument("address")
-@click.option("--command", "program", metavar="PATH", default="", help="Where helmsman is there, if not on the PATH.")
-@click.option("--no-check", is_flag=True, help="Add it even if it cannot be reached now.")
+@option("--command PATH", "Where helmsman is there, if not on the PATH.", to="program", default="", show_default=False)
+@option("--no-check", "Add it even if it cannot be reached now.")
 def _add_host(name: str, address: str, program: str, no_check: bool, as_json: bool) -> int:
     """Add a machine under a NAME. ADDRESS is ssh://HOST, ssh://USER@HOST or ssh://USER@HOST:PORT.
 
@@ -497,8 +498,8 @@ _READERS: Final = {
 )
 @click.argument("way", type=click.Choice(list(_READERS)))
 @click.argument("target", nargs=-1)
-@click.option("--name", metavar="NAME", help="Its name in lists.  [default: the way]")
-@click.option("--server", metavar="URL", help="For ntfy: the server.  [default: https://ntfy.sh]")
+@option("--name NAME", "Its name in lists.  [default: the way]")
+@option("--server URL", "For ntfy: the server.  [default: https://ntfy.sh]")
 @yes_option
 def _add_channel(
     way: str, target: tuple[str, ...], name: str | None, server: str | None, agreed: bool, as_json: bool

@@ -21,7 +21,7 @@ from helmsman.base.json_values import iso_time
 from helmsman.base.programs import environment_for, find_program
 from helmsman.base.sanitize import one_line
 from helmsman.base.structs import replace
-from helmsman.cli.command import cli_command, cli_group
+from helmsman.cli.command import cli_command, cli_group, option
 from helmsman.cli.consoles import settings_of_command
 from helmsman.cli.dashboard_process import (
     USUAL_PORT,
@@ -245,18 +245,13 @@ def reads_files() -> bool:
     "helmsman dashboard --server http://127.0.0.1:8765",
     itself=None,
 )
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    show_default=f"{USUAL_PORT}, or any free one",
-    help="The port to listen on.",
+@option(
+    "--port", "The port to listen on.", type=click.IntRange(0, 65535), show_default=f"{USUAL_PORT}, or any free one"
 )
-@click.option("--no-open", is_flag=True, help="Print the address and code, and open no browser.")
-@click.option(
-    "--server", metavar="URL", help="Get a code for a server that is already running (serve --transport http)."
-)
-@click.option("--qr", is_flag=True, help="Show a QR code for a phone, which opens the page logged in.")
-@click.option("--tailscale", is_flag=True, help="Serve it to the devices of your tailnet over HTTPS, with a QR code.")
+@option("--no-open", "Print the address and code, and open no browser.")
+@option("--server URL", "Get a code for a server that is already running (serve --transport http).")
+@option("--qr", "Show a QR code for a phone, which opens the page logged in.")
+@option("--tailscale", "Serve it to the devices of your tailnet over HTTPS, with a QR code.")
 @listening_options("browsers")
 def command(
     port: int | None, no_open: bool, server: str | None, qr: bool, tailscale: bool, as_json: bool, **listening: Any
@@ -373,7 +368,7 @@ _DEVICE_COLUMNS: Final = (
     "helmsman dashboard devices --revoke 3f2a9c1e",
     group=command,
 )
-@click.option("--revoke", metavar="NAME", help="Log this one out: its id, or a part of its id or name.")
+@option("--revoke NAME", "Log this one out: its id, or a part of its id or name.")
 def _devices(revoke: str | None, as_json: bool) -> None:
     """List the browsers that have logged in to the dashboard and are remembered.
 

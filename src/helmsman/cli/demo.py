@@ -11,11 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import click
-
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.structs import replace
-from helmsman.cli.command import cli_command
+from helmsman.cli.command import cli_command, option
 from helmsman.cli.consoles import is_terminal, message_console, settings_of_command
 from helmsman.model.options import DEFAULT_AGENT
 
@@ -56,9 +54,9 @@ _REASON: Final = "Publishing writes outside the repository, which the sandbox do
 
 
 @cli_command("demo", "See a real agent at work, without an account.", "helmsman demo --auto")
-@click.option("--auto", is_flag=True, help="Answer approvals automatically, as happens without a terminal.")
-@click.option(
-    "--agent", type=click.Choice(_AGENTS), default=DEFAULT_AGENT, help="Which agent to show, if it is installed."
+@option("--auto", "Answer approvals automatically, as happens without a terminal.")
+@option(
+    "--agent", "Which agent to show, if it is installed.", choices=_AGENTS, default=DEFAULT_AGENT, show_default=False
 )
 def command(auto: bool, agent: str, as_json: bool) -> int:
     """See a real agent at work, without an account: it runs a command, fixes a file and asks for an approval.

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from helmsman.base.sanitize import one_line, visible
-from helmsman.cli.command import cli_command
+from helmsman.cli.command import cli_command, option
 from helmsman.cli.consoles import at_work, is_terminal, result_console, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.output import print_json
@@ -29,8 +27,8 @@ _MARKS = {"ok": ("✓", "green"), "absent": ("-", "dim"), "warning": ("!", "yell
     "helmsman doctor --verbose",
     "CODEX_CLI_PATH=~/codex/bin/codex helmsman doctor",
 )
-@click.option("-v", "--verbose", is_flag=True, help="All details, and what this Codex can and cannot do.")
-@click.option("--releases", is_flag=True, help="Also ask the package index for a newer Helmsman.")
+@option("-v --verbose", "All details, and what this Codex can and cannot do.")
+@option("--releases", "Also ask the package index for a newer Helmsman.")
 def command(verbose: bool, releases: bool, as_json: bool) -> int:
     """Check the Codex on this machine and what it needs: a real handshake, account, sandbox, directories.
 

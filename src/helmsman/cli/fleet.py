@@ -14,7 +14,7 @@ from helmsman.base.caller_context import FLEET_URL
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.sanitize import one_line
 from helmsman.base.structs import replace
-from helmsman.cli.command import cli_command, cli_group
+from helmsman.cli.command import cli_command, cli_group, option
 from helmsman.cli.consoles import PROCESS_LOG, log_to_stderr, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.output import counted, print_json, print_result
@@ -221,21 +221,15 @@ _DIE_SECONDS: Final = 5  # time for shutdown if other machines have taken over t
     has_json=False,
     group=command,
 )
-@click.option("--name", metavar="NAME", help="What this machine is called in the fleet. Default: its host name.")
-@click.option(
-    "--capacity", type=click.IntRange(1, 1000), default=4, show_default=True, help="How many tasks it runs at once."
-)
-@click.option("--label", "labels", metavar="LABEL", multiple=True, help="Something that tasks can ask for. Repeatable.")
-@click.option(
-    "--agent", "agents", metavar="AGENT", multiple=True, help="An agent that it runs. Repeatable. Default: codex."
-)
-@click.option(
-    "--lease",
+@option("--name NAME", "What this machine is called in the fleet. Default: its host name.")
+@option("--capacity", "How many tasks it runs at once.", type=click.IntRange(1, 1000), default=4)
+@option("--label LABEL...", "Something that tasks can ask for. Repeatable.", to="labels")
+@option("--agent AGENT...", "An agent that it runs. Repeatable. Default: codex.", to="agents")
+@option(
+    "--lease SECONDS",
+    "After this long without a sign of life, the others take its work.",
     type=click.FloatRange(2, 600),
     default=30,
-    show_default=True,
-    metavar="SECONDS",
-    help="After this long without a sign of life, the others take its work.",
 )
 def worker_command(
     name: str | None, capacity: int, labels: tuple[str, ...], agents: tuple[str, ...], lease: float

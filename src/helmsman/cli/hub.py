@@ -21,7 +21,7 @@ from helmsman.base.caller_context import environment, from_here
 from helmsman.base.files import replace_file
 from helmsman.base.programs import environment_for, find_program
 from helmsman.base.sanitize import one_line, visible
-from helmsman.cli.command import cli_command, cli_group
+from helmsman.cli.command import cli_command, cli_group, option
 from helmsman.cli.completing import complete_session
 from helmsman.cli.consoles import settings_of_command
 from helmsman.cli.exit_codes import ExitCode
@@ -199,7 +199,7 @@ def _connect(state: str | None) -> int:
 
 
 @cli_command("log", "Read the hub's log.", "helmsman hub log -f", group=command, has_json=False)
-@click.option("-f", "--follow", is_flag=True, help="Keep reading until Ctrl-C.")
+@option("-f --follow", "Keep reading until Ctrl-C.")
 def _log(follow: bool) -> None:
     """Read the end of the hub's log."""
     path = settings_of_command().state_dir / LOG
@@ -437,7 +437,7 @@ def engines_command(as_json: bool) -> None:
     group=engines_command,
 )
 @click.argument("engine_id", metavar="ID", required=False)
-@click.option("--all", "every", is_flag=True, help="Stop all of them.")
+@option("--all", "Stop all of them.", to="every")
 @yes_option
 def _stop_engine(engine_id: str | None, every: bool, agreed: bool, as_json: bool) -> None:
     """Stop an engine and everything in it: its turns are interrupted; their sessions can be continued later.
@@ -612,10 +612,8 @@ def _compact(agreed: bool, as_json: bool) -> None:
     "helmsman hub store export --session 3b2d5c8e | jq .type",
     group=store_command,
 )
-@click.option("--session", "session_id", metavar="SESSION", shell_complete=complete_session, help="Only this session.")
-@click.option(
-    "--output", metavar="FILE", type=click.Path(), help="Write to a new file, for you alone.  [default: stdout]"
-)
+@option("--session SESSION", "Only this session.", to="session_id", shell_complete=complete_session)
+@option("--output FILE", "Write to a new file, for you alone.  [default: stdout]", type=click.Path())
 def _export(session_id: str | None, output: str | None, as_json: bool) -> int:
     """Write the events of all sessions, one a line, as docs/events.md describes them, each with its `seq` and `at`.
 

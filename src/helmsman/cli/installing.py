@@ -11,7 +11,7 @@ import click
 
 from helmsman.base.redaction import redact, redact_value
 from helmsman.base.sanitize import visible
-from helmsman.cli.command import cli_command
+from helmsman.cli.command import cli_command, option
 from helmsman.cli.consoles import result_console, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.output import can_ask, confirmed, counted, print_json, print_message, yes_option
@@ -48,10 +48,10 @@ class _ClientName(click.Choice[str]):
 client_argument: Final = click.argument("client", type=_ClientName(list(CLIENTS)))
 
 
-scope_option: Final = click.option(
+scope_option: Final = option(
     "--scope",
-    type=click.Choice(get_args(Scope)),
-    help="user: for you, everywhere. local: for you, in this project (claude). project: a file in the project.",
+    "user: for you, everywhere. local: for you, in this project (claude). project: a file in the project.",
+    choices=get_args(Scope),
 )
 
 
@@ -197,16 +197,12 @@ With --remove, entries that run Helmsman are removed; one that was made out of a
 """,
 )
 @client_argument
-@click.option("--tools", metavar="SETS", help=f"Toolsets to offer, separated by commas: {', '.join(TOOLSETS)}.")
+@option("--tools SETS", f"Toolsets to offer, separated by commas: {', '.join(TOOLSETS)}.")
 @scope_option
-@click.option("--name", help="The entry's name; no other entry is then touched. Default: helmsman, or the old entry's.")
-@click.option(
-    "--env", metavar="NAME=VALUE", multiple=True, help="A variable for the entry's environment; may be repeated."
-)
-@click.option(
-    "--plugin", "as_plugin", is_flag=True, help="Install the plugin, with skills and slash commands (claude, codex)."
-)
-@click.option("--remove", is_flag=True, help="Remove Helmsman from the client.")
+@option("--name TEXT", "The entry's name; no other entry is then touched. Default: helmsman, or the old entry's.")
+@option("--env NAME=VALUE...", "A variable for the entry's environment; may be repeated.")
+@option("--plugin", "Install the plugin, with skills and slash commands (claude, codex).", to="as_plugin")
+@option("--remove", "Remove Helmsman from the client.")
 @yes_option
 def install_command(
     client: str,

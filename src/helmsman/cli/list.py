@@ -11,7 +11,7 @@ import click
 from helmsman.base.caller_context import expand_home
 from helmsman.base.json_values import present
 from helmsman.base.sanitize import one_line, visible
-from helmsman.cli.command import cli_command, reports_errors
+from helmsman.cli.command import cli_command, option, reports_errors
 from helmsman.cli.consoles import echo, is_terminal, result_console
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import host
@@ -60,19 +60,15 @@ _PAGES: Final = 50  # pages that are searched for sessions of a status
     "helmsman list --all --limit 100 --json",
     "helmsman list --line",
 )
-@click.option("--agent", metavar="NAME", help="Only sessions of this agent, such as codex.")
-@click.option("--directory", metavar="DIR", help="Only sessions that were started in this directory.")
-@click.option(
-    "--query", metavar="WORDS", help="Only sessions with these words in their name, first prompt or directory."
-)
-@click.option(
-    "--status", metavar="STATUS", type=click.Choice(list(_NAMES)), help="Only sessions that are: " + ", ".join(_NAMES)
-)
-@click.option("--running", "status", flag_value="running", help="Only sessions in which a turn runs or asks.")
-@click.option("--since", metavar="TIME", help="Only sessions that worked since then: 24h, 7d, 2w ago, or a date.")
+@option("--agent NAME", "Only sessions of this agent, such as codex.")
+@option("--directory DIR", "Only sessions that were started in this directory.")
+@option("--query WORDS", "Only sessions with these words in their name, first prompt or directory.")
+@option("--status STATUS", "Only sessions that are: " + ", ".join(_NAMES), choices=_NAMES)
+@option("--running", "Only sessions in which a turn runs or asks.", to="status", flag_value="running")
+@option("--since TIME", "Only sessions that worked since then: 24h, 7d, 2w ago, or a date.")
 @limit_option
-@click.option("--all", "include_archived", is_flag=True, help="Archived sessions too.")
-@click.option("--line", is_flag=True, help="One line for a status line: how many sessions run, and how many ask.")
+@option("--all", "Archived sessions too.", to="include_archived")
+@option("--line", "One line for a status line: how many sessions run, and how many ask.")
 def command(
     agent: str | None,
     directory: str | None,
@@ -270,10 +266,10 @@ def _commands(
     "helmsman session search '\"exit code 3\"' --agent claude --directory .",
 )
 @click.argument("words", nargs=-1, required=True)
-@click.option("--agent", metavar="NAME", help="Only sessions of this agent, such as codex.")
-@click.option("--directory", metavar="DIR", help="Only sessions that worked in this directory or below it.")
+@option("--agent NAME", "Only sessions of this agent, such as codex.")
+@option("--directory DIR", "Only sessions that worked in this directory or below it.")
 @limit_option
-@click.option("--all", "include_archived", is_flag=True, help="Archived sessions too.")
+@option("--all", "Archived sessions too.", to="include_archived")
 def search_command(
     words: tuple[str, ...],
     agent: str | None,

@@ -17,6 +17,7 @@ from helmsman.base.caller_context import expand_home
 from helmsman.base.sanitize import one_line
 from helmsman.base.structs import replace
 from helmsman.base.user_directories import enclosing_roots
+from helmsman.cli.command import option
 from helmsman.cli.completing import SHORT, complete_session
 from helmsman.cli.consoles import echo, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
@@ -296,9 +297,7 @@ def _picked(candidates: Sequence[SessionHere]) -> str:
 
 
 # for commands that show a turn on a terminal
-interactive_option = click.option(
-    "-i", "--interactive", is_flag=True, help="Stay after the turn, for the next message; Ctrl-D leaves."
-)
+interactive_option = option("-i --interactive", "Stay after the turn, for the next message; Ctrl-D leaves.")
 
 
 def on_session(reference: str, do: Callable[[Helmsman, str], Awaitable[ResultT]]) -> tuple[str, ResultT]:

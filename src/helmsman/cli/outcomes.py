@@ -13,7 +13,7 @@ from helmsman.base.concurrency import background_tasks
 from helmsman.base.json_values import present
 from helmsman.base.sanitize import one_line, visible
 from helmsman.capabilities.outcomes.request import AUTO, DEFAULT_SECONDS, EXAMPLE_LOOP, MOST_CANDIDATES, Apply, Wanted
-from helmsman.cli.command import cli_command, with_options
+from helmsman.cli.command import POSITIVE, cli_command, option, with_options
 from helmsman.cli.consoles import is_terminal, logs_wanted, message_console, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import host
@@ -53,57 +53,42 @@ _NOT_VERIFIED: Final = "not_verified"
 
 # options of all jobs
 _JOB_OPTIONS: Final = (
-    click.option("-C", "--cd", "directory", metavar="DIR", help="Work in this directory instead of the current one."),
-    click.option(
-        *("--agent", "agents"),
-        metavar="NAME",
-        multiple=True,
-        help="Who does it (`helmsman agents` lists them); several work side by side.  [default: auto]",
+    option("-C --cd DIR", "Work in this directory instead of the current one.", to="directory"),
+    option(
+        "--agent NAME...",
+        "Who does it (`helmsman agents` lists them); several work side by side.  [default: auto]",
+        to="agents",
     ),
-    click.option(
-        "--timeout",
-        type=click.FloatRange(0, min_open=True),
+    option(
+        "--timeout SECONDS",
+        "How long all of it may take.",
+        type=POSITIVE,
         default=DEFAULT_SECONDS,
-        show_default=True,
-        metavar="SECONDS",
-        help="How long all of it may take.",
     ),
-    click.option("--budget", type=click.FloatRange(0, min_open=True), metavar="USD", help="What all of it may cost."),
-    click.option("--detach", is_flag=True, help="Start it and return immediately; questions wait for an answer."),
+    option("--budget USD", "What all of it may cost.", type=POSITIVE),
+    option("--detach", "Start it and return immediately; questions wait for an answer."),
 )
 # of jobs that make a change
 _SOLVED_OPTIONS: Final = (
     click.argument("request"),
     *_JOB_OPTIONS,
-    click.option(
-        "--check", metavar="COMMAND", help="The command that tells whether it works.  [default: the repository's]"
-    ),
-    click.option(
-        "--candidates",
+    option("--check COMMAND", "The command that tells whether it works.  [default: the repository's]"),
+    option(
+        "--candidates N",
+        "Solutions made side by side; the best is offered.",
         type=click.IntRange(1, MOST_CANDIDATES),
         default=1,
-        show_default=True,
-        metavar="N",
-        help="Solutions made side by side; the best is offered.",
     ),
-    click.option(
-        "--apply",
-        type=click.Choice(get_args(Apply)),
-        default="ask",
-        show_default=True,
-        help="Whether a verified change comes into your tree.",
-    ),
+    option("--apply", "Whether a verified change comes into your tree.", choices=get_args(Apply), default="ask"),
 )
 
 
 outcome_options: Final = with_options(
     *_SOLVED_OPTIONS,
-    click.option(
-        "--judge",
-        metavar="NAME",
+    option(
+        "--judge NAME",
+        "Who judges a verified change: auto (another agent, if there is one), never, or an agent.",
         default=AUTO,
-        show_default=True,
-        help="Who judges a verified change: auto (another agent, if there is one), never, or an agent.",
     ),
 )
 
@@ -368,7 +353,7 @@ class JsonJobView(JobView):
     "gh issue view 17 --json title,body -q '.title+\"\\n\"+.body' | helmsman job debug - --json",
 )
 @outcome_options
-@click.option("--test", metavar="NAME", help="The failing test.")
+@option("--test NAME", "The failing test.")
 def debug_command(request: str, test: str | None, **options: Any) -> int:
     """Reproduce a failure, find its cause and fix it, in a git worktree; REQUEST says what fails (`-` reads it from
     stdin).
@@ -386,9 +371,7 @@ def debug_command(request: str, test: str | None, **options: Any) -> int:
     'helmsman job refactor "Less nesting in billing.py" --candidates 3 --apply never',
 )
 @outcome_options
-@click.option(
-    "--scope", metavar="PATH", multiple=True, help="Only this file or directory may change. Repeatable.  [default: all]"
-)
+@option("--scope PATH...", "Only this file or directory may change. Repeatable.  [default: all]")
 def refactor_command(request: str, scope: tuple[str, ...], **options: Any) -> int:
     """Improve code without changing what it does, in a git worktree; REQUEST says what to improve (`-`
     reads it from stdin).
@@ -406,7 +389,7 @@ def refactor_command(request: str, scope: tuple[str, ...], **options: Any) -> in
     'helmsman job test "What the last commit added" --check "pytest -q" --apply verified',
 )
 @outcome_options
-@click.option("--base", metavar="COMMIT", help="A commit whose code the new tests are to fail with.")
+@option("--base COMMIT", "A commit whose code the new tests are to fail with.")
 def test_command(request: str, base: str | None, **options: Any) -> int:
     """Write tests, in a git worktree; REQUEST says what to test (`-` reads it from stdin).
 
@@ -440,14 +423,12 @@ def plan_command(request: str, **options: Any) -> int:
 )
 @click.argument("request", required=False)
 @with_options(*_JOB_OPTIONS)
-@click.option(
-    "--base", metavar="BRANCH", help="Everything that differs from this branch.  [default: what is uncommitted]"
-)
-@click.option("--commit", metavar="COMMIT", help="One commit.")
-@click.option(
+@option("--base BRANCH", "Everything that differs from this branch.  [default: what is uncommitted]")
+@option("--commit COMMIT", "One commit.")
+@option(
     "--fail-on",
-    type=click.Choice(["P0", "P1", "P2", "P3"]),
-    help="Exit with 1 if there is a finding of this priority or a higher one, or one without a priority.",
+    "Exit with 1 if there is a finding of this priority or a higher one, or one without a priority.",
+    choices=["P0", "P1", "P2", "P3"],
 )
 def review_command(
     request: str | None, base: str | None, commit: str | None, fail_on: str | None, **options: Any
@@ -481,13 +462,13 @@ def review_command(
 )
 @click.argument("file", required=False)
 @click.argument("request", required=False)
-@click.option("-C", "--cd", "directory", metavar="DIR", help="Work in this directory instead of the current one.")
-@click.option("--agent", metavar="NAME", help="Who does it.  [default: auto]")
-@click.option("--apply", type=click.Choice(get_args(Apply)), help="Whether a verified change comes into your tree.")
-@click.option("--budget", type=click.FloatRange(0, min_open=True), metavar="USD", help="What all of it may cost.")
-@click.option("--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="How long it may take.")
-@click.option("--detach", is_flag=True, help="Start it and return immediately; questions wait for an answer.")
-@click.option("--example", is_flag=True, help="Print the built-in example: implement, test, review, fix.")
+@option("-C --cd DIR", "Work in this directory instead of the current one.", to="directory")
+@option("--agent NAME", "Who does it.  [default: auto]")
+@option("--apply", "Whether a verified change comes into your tree.", choices=get_args(Apply))
+@option("--budget USD", "What all of it may cost.", type=POSITIVE)
+@option("--timeout SECONDS", "How long it may take.", type=POSITIVE)
+@option("--detach", "Start it and return immediately; questions wait for an answer.")
+@option("--example", "Print the built-in example: implement, test, review, fix.")
 def loop_command(
     file: str | None,
     request: str | None,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import click
 
 from helmsman.base.sanitize import one_line, visible
+from helmsman.cli.command import option
 from helmsman.cli.consoles import echo, is_terminal, message_console, result_console
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import host
@@ -131,9 +132,7 @@ def ago(time: datetime) -> str:
 
 _LABEL_WIDTH: Final = 10
 
-limit_option: Final = click.option(
-    "--limit", type=click.IntRange(min=1), default=20, show_default=True, metavar="N", help="Show at most this many."
-)
+limit_option: Final = option("--limit N", "Show at most this many.", type=click.IntRange(min=1), default=20)
 
 
 def print_json(shown: Mapping[str, Any]) -> None:
@@ -317,7 +316,7 @@ def _print_paged(console: Console, table: Table, below: Sequence[Text]) -> None:
         host().page(text)
 
 
-yes_option: Final = click.option("--yes", "-y", "agreed", is_flag=True, help="Do it without asking.")
+yes_option: Final = option("--yes -y", "Do it without asking.", to="agreed")
 
 
 def can_ask(*, as_json: bool) -> bool:

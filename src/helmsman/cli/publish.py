@@ -9,7 +9,7 @@ import click
 
 from helmsman.base.sanitize import one_line, visible
 from helmsman.base.truncate import listed
-from helmsman.cli.command import cli_command, with_options
+from helmsman.cli.command import POSITIVE, cli_command, option, with_options
 from helmsman.cli.consoles import at_work, echo, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import host
@@ -35,48 +35,30 @@ _DRAFT: Final = (
     "and a description of what changed and why, in a few plain sentences. Change nothing and run nothing."
 )
 
-_MESSAGE: Final = click.option(
-    "-m", "--message", metavar="TEXT", help="The message; its first line is the title.  [default: the agent drafts it]"
+_MESSAGE: Final = option(
+    "-m --message TEXT", "The message; its first line is the title.  [default: the agent drafts it]"
 )
-_APPLIED: Final = click.option(
-    "--applied", is_flag=True, help="Commit in the tree that the changes were applied to, not in the worktree."
-)
+_APPLIED: Final = option("--applied", "Commit in the tree that the changes were applied to, not in the worktree.")
 _PULL_REQUEST: Final = (
-    click.option("--base", metavar="BRANCH", help="The branch that it is for.  [default: that of the remote]"),
-    click.option("--remote", metavar="NAME", help="Where to push.  [default: origin]"),
-    click.option("--branch", metavar="NAME", help="The branch to push to.  [default: that of the worktree]"),
-    click.option("--draft", is_flag=True, help="Open it as a draft."),
+    option("--base BRANCH", "The branch that it is for.  [default: that of the remote]"),
+    option("--remote NAME", "Where to push.  [default: origin]"),
+    option("--branch NAME", "The branch to push to.  [default: that of the worktree]"),
+    option("--draft", "Open it as a draft."),
 )
 _ATTEMPTS: Final = 5
 _NAMED: Final = 20
 """Files that are named before a commit."""
 _EVERY_SECONDS: Final = 30.0
 _WATCHING: Final = (
-    click.option(
-        "--attempts",
-        type=click.IntRange(min=1),
-        default=_ATTEMPTS,
-        show_default=True,
-        metavar="N",
-        help="Turns that are started for it at most.",
+    option("--attempts N", "Turns that are started for it at most.", type=click.IntRange(min=1), default=_ATTEMPTS),
+    option("--max-cost USD", "What they may cost.", type=POSITIVE),
+    option("--every SECONDS", "How often to look at it.", type=click.FloatRange(min=0.1), default=_EVERY_SECONDS),
+    option(
+        "--author LOGIN...",
+        "Handle comments of this login too, a bot for example.  [default: only those of members of the repository]",
+        to="authors",
     ),
-    click.option("--max-cost", type=click.FloatRange(min=0, min_open=True), metavar="USD", help="What they may cost."),
-    click.option(
-        "--every",
-        type=click.FloatRange(min=0.1),
-        default=_EVERY_SECONDS,
-        show_default=True,
-        metavar="SECONDS",
-        help="How often to look at it.",
-    ),
-    click.option(
-        "--author",
-        "authors",
-        multiple=True,
-        metavar="LOGIN",
-        help="Handle comments of this login too, a bot for example.  [default: only those of members of the repository]",
-    ),
-    click.option("--once", is_flag=True, help="Look once: handle what is there, and end."),
+    option("--once", "Look once: handle what is there, and end."),
 )
 
 
@@ -115,7 +97,7 @@ def commit_command(session: str, message: str | None, applied: bool, agreed: boo
 @session_argument
 @_MESSAGE
 @with_options(*_PULL_REQUEST)
-@click.option("--watch", is_flag=True, help="Then follow it, as `helmsman session watch-pr` does.")
+@option("--watch", "Then follow it, as `helmsman session watch-pr` does.")
 @yes_option
 def pr_command(
     session: str,

@@ -14,7 +14,7 @@ from helmsman.base.config_values import pair
 from helmsman.base.json_values import present
 from helmsman.base.sanitize import one_line, visible
 from helmsman.base.structs import replace
-from helmsman.cli.command import cli_command, with_options
+from helmsman.cli.command import POSITIVE, cli_command, option, with_options
 from helmsman.cli.completing import SHORT, complete_session
 from helmsman.cli.consoles import result_console, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
@@ -43,24 +43,15 @@ if TYPE_CHECKING:
 # --- Options that select where and when a fleet runs work -------------------------------------------------------------
 
 placement_options: Final = with_options(
-    click.option("--machine", metavar="NAME", help="Fleet: the machine that is to do it."),
-    click.option(
-        "--label", "labels", metavar="LABEL", multiple=True, help="Fleet: a label its machine must have. Repeatable."
+    option("--machine NAME", "Fleet: the machine that is to do it."),
+    option("--label LABEL...", "Fleet: a label its machine must have. Repeatable.", to="labels"),
+    option("--priority N", "Fleet: 1 comes first.  [default: 100]", type=click.IntRange(1, 1000)),
+    option("--delay SECONDS", "Fleet: start this much later.", type=click.FloatRange(min=0)),
+    option("--deadline SECONDS", "Fleet: stop it after this long.", type=POSITIVE),
+    option(
+        "--on-machine-loss", "Fleet: what to do with a turn whose machine was lost.", choices=get_args(OnMachineLoss)
     ),
-    click.option("--priority", type=click.IntRange(1, 1000), metavar="N", help="Fleet: 1 comes first.  [default: 100]"),
-    click.option("--delay", type=click.FloatRange(min=0), metavar="SECONDS", help="Fleet: start this much later."),
-    click.option(
-        "--deadline",
-        type=click.FloatRange(min=0, min_open=True),
-        metavar="SECONDS",
-        help="Fleet: stop it after this long.",
-    ),
-    click.option(
-        "--on-machine-loss",
-        type=click.Choice(get_args(OnMachineLoss)),
-        help="Fleet: what to do with a turn whose machine was lost.",
-    ),
-    click.option("--in-place", is_flag=True, help="Fleet: work in the directory of this path there, and copy nothing."),
+    option("--in-place", "Fleet: work in the directory of this path there, and copy nothing."),
 )
 
 
@@ -77,42 +68,33 @@ _STDIN: Final = "-"
 
 # permissions of every command that starts or reviews work
 PERMISSION_OPTIONS: Final = (
-    click.option("--unenforced", is_flag=True, help="Start an agent even if no sandbox can confine it."),
-    click.option("--trust-repository", is_flag=True, help="Let it also run what the repository tells it to run."),
+    option("--unenforced", "Start an agent even if no sandbox can confine it."),
+    option("--trust-repository", "Let it also run what the repository tells it to run."),
 )
 
 # options of every command that starts work, now or later
 WORK_OPTIONS: Final = (
-    click.option(
-        "-C", "--cd", "--cwd", "directory", metavar="DIR", help="Work in this directory, not the current one."
+    option("-C --cd --cwd DIR", "Work in this directory, not the current one.", to="directory"),
+    option("--agent NAME", "Who does it (`helmsman agents` lists them)."),
+    option("-m --model MODEL", "The model, by the agent's name for it."),
+    option(
+        "-s --sandbox",
+        "What it may write: nothing, its directory, or anything.  [default: as the agent is configured]",
+        choices=get_args(SandboxMode),
     ),
-    click.option("--agent", metavar="NAME", help="Who does it (`helmsman agents` lists them)."),
-    click.option("-m", "--model", metavar="MODEL", help="The model, by the agent's name for it."),
-    click.option(
-        "-s",
-        "--sandbox",
-        type=click.Choice(get_args(SandboxMode)),
-        help="What it may write: nothing, its directory, or anything.  [default: as the agent is configured]",
-    ),
-    click.option(
-        "-a", "--approval-policy", type=click.Choice(get_args(ApprovalPolicy)), help="When it asks before it acts."
-    ),
+    option("-a --approval-policy", "When it asks before it acts.", choices=get_args(ApprovalPolicy)),
     *PERMISSION_OPTIONS,
-    click.option("--full-auto", is_flag=True, help="The same as -s workspace-write -a on-request."),
-    click.option("--profile", metavar="NAME", help="A profile of your Codex configuration."),
-    click.option(
-        *("-c", "--config"), metavar="KEY=VALUE", multiple=True, help="Set a key of Codex's configuration. Repeatable."
-    ),
-    click.option(
-        "--output-schema", "schema_file", metavar="FILE", help="A JSON schema that the final message must match."
-    ),
-    click.option("--effort", metavar="LEVEL", help="How hard the model thinks: low, medium, high, …"),
+    option("--full-auto", "The same as -s workspace-write -a on-request."),
+    option("--profile NAME", "A profile of your Codex configuration."),
+    option("-c --config KEY=VALUE...", "Set a key of Codex's configuration. Repeatable."),
+    option("--output-schema FILE", "A JSON schema that the final message must match.", to="schema_file"),
+    option("--effort LEVEL", "How hard the model thinks: low, medium, high, …"),
 )
 
 # options of every command that starts a step
 STEP_OPTIONS: Final = (
     *WORK_OPTIONS,
-    click.option("--image", "images", metavar="FILE", multiple=True, help="Show the model an image. Repeatable."),
+    option("--image FILE...", "Show the model an image. Repeatable.", to="images"),
 )
 
 
@@ -131,60 +113,45 @@ def step_options(command: Callable[..., Any], *, prompt_required: bool = True) -
     'helmsman run --detach --worktree "Try the other parser"',
 )
 @partial(step_options, prompt_required=False)
-@click.option(
-    "--session",
-    "session_id",
-    metavar="SESSION",
+@option(
+    "--session SESSION",
+    "Continue this session (`helmsman list` shows them).",
+    to="session_id",
     shell_complete=complete_session,
-    help="Continue this session (`helmsman list` shows them).",
 )
-@click.option("--continue", "--last", "go_on", is_flag=True, help="Continue the newest session of this directory.")
-@click.option(
-    "--on-limit",
-    type=click.Choice(get_args(OnLimit)),
-    help="What to do when the account's usage limit is reached.  [default: ask]",
+@option("--continue --last", "Continue the newest session of this directory.", to="go_on")
+@option(
+    "--on-limit", "What to do when the account's usage limit is reached.  [default: ask]", choices=get_args(OnLimit)
 )
-@click.option(
-    "--bring-to",
-    "to_host",
-    metavar="NAME",
-    help="Bring the tree to this machine of yours and work there; `helmsman apply` brings it back.",
+@option(
+    "--bring-to NAME",
+    "Bring the tree to this machine of yours and work there; `helmsman apply` brings it back.",
+    to="to_host",
 )
-@click.option(
-    "--issue",
-    metavar="URL|#N",
-    help="Take the task from this issue, in a worktree. PROMPT, if given, comes before it.",
+@option("--issue URL|#N", "Take the task from this issue, in a worktree. PROMPT, if given, comes before it.")
+@option("--worktree", "Work in a git worktree of its own; `helmsman apply` brings it back.")
+@option(
+    "--from WHAT",
+    "Start its worktree from a branch, a commit, a pull request (pr:17), or with your uncommitted changes (dirty).",
+    to="start",
 )
-@click.option("--worktree", is_flag=True, help="Work in a git worktree of its own; `helmsman apply` brings it back.")
-@click.option(
-    "--from",
-    "start",
-    metavar="WHAT",
-    help="Start its worktree from a branch, a commit, a pull request (pr:17), or with your uncommitted changes (dirty).",
-)
-@click.option(
-    "--add-dir",
-    "add_dirs",
-    metavar="DIR",
-    multiple=True,
-    help="Work in this repository too, with --worktree in a worktree of it. Repeatable.",
+@option(
+    "--add-dir DIR...", "Work in this repository too, with --worktree in a worktree of it. Repeatable.", to="add_dirs"
 )
 @placement_options
 @interactive_option
-@click.option("--detach", is_flag=True, help="Start it and return immediately; questions wait for an answer.")
-@click.option("--bound", is_flag=True, help="Run it in this process: it ends when this process does.")
-@click.option("--engine", type=click.Choice(["auto", "app-server", "exec"]), help="How to run Codex.  [default: auto]")
-@click.option(
-    "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="SECONDS",
-    help="Give up on an attempt in which the agent shows no sign of life for this long.  [default: 60 at first, then 600]",
+@option("--detach", "Start it and return immediately; questions wait for an answer.")
+@option("--bound", "Run it in this process: it ends when this process does.")
+@option("--engine", "How to run Codex.  [default: auto]", choices=["auto", "app-server", "exec"])
+@option(
+    "--timeout SECONDS",
+    "Give up on an attempt in which the agent shows no sign of life for this long.  [default: 60 at first, then 600]",
+    type=POSITIVE,
 )
-@click.option(
-    "--attempts",
+@option(
+    "--attempts N",
+    "How many times to try; a retry continues where the last one stopped.  [default: 3]",
     type=click.IntRange(min=1),
-    metavar="N",
-    help="How many times to try; a retry continues where the last one stopped.  [default: 3]",
 )
 def command(
     prompt: str | None,
@@ -503,38 +470,26 @@ _COLOURS: Final = {0: "bold red", 1: "red", 2: "yellow"}
     "helmsman review --commit HEAD --fail-on P1 --json",
     "helmsman review --agent claude --session 3b2d5c8e",
 )
-@click.option(
-    "--uncommitted",
-    is_flag=True,
-    help="Review what is not committed yet. This is the default.",
-)
-@click.option("--base", metavar="BRANCH", help="Review everything that differs from this branch.")
-@click.option("--commit", metavar="COMMIT", help="Review one commit.")
-@click.option("--instructions", metavar="TEXT", help="What to look at; without another target, the whole review.")
-@click.option("-C", "--cd", "directory", metavar="DIR", help="The repository, if not the current directory.")
-@click.option("--agent", metavar="NAME", help="Who reviews (`helmsman agents` lists them).")
-@click.option("-m", "--model", metavar="MODEL", help="The model, by the agent's name for it.")
+@option("--uncommitted", "Review what is not committed yet. This is the default.")
+@option("--base BRANCH", "Review everything that differs from this branch.")
+@option("--commit COMMIT", "Review one commit.")
+@option("--instructions TEXT", "What to look at; without another target, the whole review.")
+@option("-C --cd DIR", "The repository, if not the current directory.", to="directory")
+@option("--agent NAME", "Who reviews (`helmsman agents` lists them).")
+@option("-m --model MODEL", "The model, by the agent's name for it.")
 @with_options(*PERMISSION_OPTIONS)
-@click.option(
-    "--session",
-    "session_id",
-    metavar="SESSION",
+@option(
+    "--session SESSION",
+    "Review what this session did, in a worktree also what it committed: in it, or by another agent.",
+    to="session_id",
     shell_complete=complete_session,
-    help="Review what this session did, in a worktree also what it committed: in it, or by another agent.",
 )
-@click.option(
+@option(
     "--fail-on",
-    type=click.Choice(["P0", "P1", "P2", "P3"]),
-    help="Exit with 1 if there is a finding of this priority or a higher one, or one without a priority.",
+    "Exit with 1 if there is a finding of this priority or a higher one, or one without a priority.",
+    choices=["P0", "P1", "P2", "P3"],
 )
-@click.option(
-    "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
-    default=_SECONDS,
-    show_default=True,
-    metavar="SECONDS",
-    help="Give up after this long.",
-)
+@option("--timeout SECONDS", "Give up after this long.", type=POSITIVE, default=_SECONDS)
 def review_command(
     uncommitted: bool,
     base: str | None,

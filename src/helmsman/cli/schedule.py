@@ -9,7 +9,7 @@ import click
 
 from helmsman.approvals.deadline import in_words
 from helmsman.base.sanitize import one_line, visible
-from helmsman.cli.command import Named, cli_command, cli_group, with_options
+from helmsman.cli.command import Named, cli_command, cli_group, option, with_options
 from helmsman.cli.completing import complete_schedule
 from helmsman.cli.consoles import echo
 from helmsman.cli.host import host
@@ -91,25 +91,17 @@ def command(as_json: bool) -> None:
     group=command,
 )
 @click.argument("prompt")
-@click.option("--cron", metavar="LINE", help="When, as a cron expression: minute, hour, day, month, day of the week.")
-@click.option("--every", metavar="TIME", help="How often: 30m, 2h, 1d.")
-@click.option(
-    "--at", metavar="WHEN", help="Once: 'tomorrow 6:00', 'friday 18:30', '2027-01-31 09:00', 'in 90 minutes'."
+@option("--cron LINE", "When, as a cron expression: minute, hour, day, month, day of the week.")
+@option("--every TIME", "How often: 30m, 2h, 1d.")
+@option("--at WHEN", "Once: 'tomorrow 6:00', 'friday 18:30', '2027-01-31 09:00', 'in 90 minutes'.")
+@option("--timezone NAME", "The time zone of --cron and --at, such as Europe/Berlin.  [default: here]")
+@option(
+    "--missed", "What to do about a run missed while the machine was asleep.", choices=["run", "skip"], default="run"
 )
-@click.option(
-    "--timezone", metavar="NAME", help="The time zone of --cron and --at, such as Europe/Berlin.  [default: here]"
-)
-@click.option(
-    "--missed",
-    type=click.Choice(["run", "skip"]),
-    default="run",
-    show_default=True,
-    help="What to do about a run missed while the machine was asleep.",
-)
-@click.option("--overlap", is_flag=True, help="Start even if the previous run is still going.")
+@option("--overlap", "Start even if the previous run is still going.")
 @with_options(*WORK_OPTIONS)
-@click.option("--worktree", is_flag=True, help="Give each run its own git worktree.")
-@click.option("--max-cost-usd", type=float, metavar="USD", help="Stop a run that costs more than this.")
+@option("--worktree", "Give each run its own git worktree.")
+@option("--max-cost-usd USD", "Stop a run that costs more than this.", type=float)
 def _add(
     prompt: str,
     directory: str | None,

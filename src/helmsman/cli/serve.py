@@ -15,7 +15,7 @@ import click
 from helmsman._version import __version__
 from helmsman.base.caller_context import from_here
 from helmsman.base.structs import pack
-from helmsman.cli.command import cli_command, with_options
+from helmsman.cli.command import cli_command, option, with_options
 from helmsman.cli.consoles import settings_of_command
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.settings import TOOLSETS
@@ -47,28 +47,21 @@ def listening_options(callers: str, *, before: str = "") -> Decorator:
         return None if given is None else from_here(given).absolute()
 
     return with_options(
-        click.option(
-            *("--listen", "host"),
-            metavar="ADDRESS",
-            default="127.0.0.1",
-            show_default=True,
-            help=text("the interface to listen on."),
-        ),
-        click.option(
-            *("--allow-name", "other_names"),
-            metavar="NAME",
-            multiple=True,
+        option("--listen ADDRESS", text("the interface to listen on."), to="host", default="127.0.0.1"),
+        option(
+            "--allow-name NAME...",
+            text(f"another name of this server that {callers} may use."),
+            to="other_names",
             callback=lambda _context, _parameter, given: frozenset(given),
-            help=text(f"another name of this server that {callers} may use."),
         ),
-        click.option(
-            *("--tls-cert", "tls_certificate"),
-            metavar="FILE",
+        option(
+            "--tls-cert FILE",
+            text("a TLS certificate; needed on interfaces other than loopback."),
+            to="tls_certificate",
             callback=file,
-            help=text("a TLS certificate; needed on interfaces other than loopback."),
         ),
-        click.option("--tls-key", metavar="FILE", callback=file, help=text("the certificate's key.")),
-        click.option("--allow-plain-http", is_flag=True, help=text("listen on another interface without TLS anyway.")),
+        option("--tls-key FILE", text("the certificate's key."), callback=file),
+        option("--allow-plain-http", text("listen on another interface without TLS anyway.")),
     )
 
 
@@ -82,34 +75,22 @@ _LEAVE_SECONDS: Final = 15  # time for an orderly shutdown after a signal, mostl
     "helmsman serve --transport http --port 8765",
     has_json=False,
 )
-@click.option(
-    "--transport", type=click.Choice(["stdio", "http"]), default="stdio", show_default=True, help="How clients connect."
+@option("--transport", "How clients connect.", choices=["stdio", "http"], default="stdio")
+@option("--tools SETS", f"Toolsets to offer, separated by commas: {', '.join(TOOLSETS)}. Default: sessions.")
+@option("--expose-primitives", "List the router's primitives (_codex_…) too.", default=None)
+@option("--engine", "How Codex is run.", choices=["auto", "app-server", "exec"])
+@option("-m --model MODEL", "The model of sessions for which the client names none.", to="default_model")
+@option(
+    "--profile NAME",
+    "The profile of your Codex configuration for sessions for which the client names none.",
+    to="default_profile",
 )
-@click.option(
-    "--tools",
-    metavar="SETS",
-    help=f"Toolsets to offer, separated by commas: {', '.join(TOOLSETS)}. Default: sessions.",
+@option(
+    "-c --config KEY=VALUE...",
+    "Set a key of Codex's configuration for every session; what a client sets wins. Repeatable.",
+    to="default_config",
 )
-@click.option("--expose-primitives", is_flag=True, default=None, help="List the router's primitives (_codex_…) too.")
-@click.option("--engine", type=click.Choice(["auto", "app-server", "exec"]), help="How Codex is run.")
-@click.option(
-    *("-m", "--model", "default_model"), metavar="MODEL", help="The model of sessions for which the client names none."
-)
-@click.option(
-    "--profile",
-    "default_profile",
-    metavar="NAME",
-    help="The profile of your Codex configuration for sessions for which the client names none.",
-)
-@click.option(
-    *("-c", "--config", "default_config"),
-    metavar="KEY=VALUE",
-    multiple=True,
-    help="Set a key of Codex's configuration for every session; what a client sets wins. Repeatable.",
-)
-@click.option(
-    "--port", type=click.IntRange(0, 65535), default=0, show_default="any free one", help="HTTP: the port to listen on."
-)
+@option("--port", "HTTP: the port to listen on.", type=click.IntRange(0, 65535), default=0, show_default="any free one")
 @listening_options("clients", before="HTTP: ")
 def command(
     transport: str,

@@ -17,7 +17,7 @@ from helmsman.base.caller_context import environment
 from helmsman.base.json_values import present
 from helmsman.base.programs import available, environment_for
 from helmsman.base.sanitize import one_line, visible
-from helmsman.cli.command import cli_command, with_options
+from helmsman.cli.command import cli_command, option, with_options
 from helmsman.cli.consoles import echo, is_terminal, result_console, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import command_here, host
@@ -81,11 +81,7 @@ if TYPE_CHECKING:
     'helmsman session fork 3b2d5c8e "Try it without the cache" --from-turn 2',
 )
 @session_and("message", required=False)
-@click.option(
-    "--from-turn",
-    metavar="N",
-    help="The last turn it shares: its number, counted from 1, or its id.  [default: the last]",
-)
+@option("--from-turn N", "The last turn it shares: its number, counted from 1, or its id.  [default: the last]")
 def fork_command(session: str, message: str | None, from_turn: str | None, as_json: bool) -> int:
     """Make a new session that shares the history of another, and run MESSAGE in it, if given.
 
@@ -124,8 +120,8 @@ def fork_command(session: str, message: str | None, from_turn: str | None, as_js
     "helmsman session hand 3b2d5c8e --back",
 )
 @session_argument
-@click.option("--to", "client", metavar="CLIENT", help="The name that the client gives itself, e.g. claude-code.")
-@click.option("--back", is_flag=True, help="Take it back: people answer its questions again.")
+@option("--to CLIENT", "The name that the client gives itself, e.g. claude-code.", to="client")
+@option("--back", "Take it back: people answer its questions again.")
 def hand_command(session: str, client: str | None, back: bool, as_json: bool) -> None:
     """Let the model of an MCP client act on a session: answer its questions, apply its changes, rewind it.
 
@@ -224,7 +220,7 @@ def compact_command(session: str, as_json: bool) -> int:
     "helmsman session goal 3b2d5c8e --clear",
 )
 @session_and("goal", required=False)
-@click.option("--clear", is_flag=True, help="Clear the goal.")
+@option("--clear", "Clear the goal.")
 def goal_command(session: str, goal: str | None, clear: bool, as_json: bool) -> None:
     """Set, show or clear the goal of a session.
 
@@ -268,9 +264,7 @@ def goal_command(session: str, goal: str | None, clear: bool, as_json: bool) -> 
     "helmsman session rollback 3b2d5c8e --turns 3 --yes",
 )
 @session_argument
-@click.option(
-    "--turns", type=click.IntRange(min=1), default=1, show_default=True, metavar="N", help="How many turns to forget."
-)
+@option("--turns N", "How many turns to forget.", type=click.IntRange(min=1), default=1)
 @yes_option
 def rollback_command(session: str, turns: int, agreed: bool, as_json: bool) -> None:
     """Forget the last turns of a session: the agent no longer knows about them. Files stay as those turns left them.
@@ -408,7 +402,7 @@ def _run_terminal(found: OwnTerminal) -> int:
     'cd "$(helmsman session open 3b2d5c8e --path)"',
 )
 @session_argument
-@click.option("--path", "only_path", is_flag=True, help="Print the directory, and open nothing.")
+@option("--path", "Print the directory, and open nothing.", to="only_path")
 def open_command(session: str, only_path: bool, as_json: bool) -> int | None:
     """Open the worktree of a session, or the directory that it works in, in your editor ($VISUAL or $EDITOR).
 
@@ -454,12 +448,12 @@ def open_command(session: str, only_path: bool, as_json: bool) -> int | None:
     "helmsman session rewind 3b2d5c8e --undo",
 )
 @session_argument
-@click.option("--to", metavar="TURN", help="Before this turn: its number from 1 on, or its id.  [default: the last]")
-@click.option("--files", "only_files", is_flag=True, help="Only the files.")
-@click.option("--conversation", "only_conversation", is_flag=True, help="Only what the agent knows.")
-@click.option("--undo", is_flag=True, help="Revert the last rewind of the session.")
-@click.option("--show", "only_show", is_flag=True, help="Only show what would be lost.")
-@click.option("--digest", metavar="DIGEST", help="Do not ask: do what was shown with this digest, and nothing else.")
+@option("--to TURN", "Before this turn: its number from 1 on, or its id.  [default: the last]")
+@option("--files", "Only the files.", to="only_files")
+@option("--conversation", "Only what the agent knows.", to="only_conversation")
+@option("--undo", "Revert the last rewind of the session.")
+@option("--show", "Only show what would be lost.", to="only_show")
+@option("--digest DIGEST", "Do not ask: do what was shown with this digest, and nothing else.")
 @yes_option
 def rewind_command(
     session: str,
@@ -533,15 +527,8 @@ _CONTINUE = "Say what was done so far and what is left. Change nothing yet."
     "helmsman session export 3b2d5c8e --format json > session.json",
 )
 @session_argument
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(_FORMATS),
-    help="By default as the file is called, else md (json with --json).",
-)
-@click.option(
-    "--output", metavar="FILE", type=click.Path(), help="Write to a new file, for you alone.  [default: stdout]"
-)
+@option("--format", "By default as the file is called, else md (json with --json).", to="form", choices=_FORMATS)
+@option("--output FILE", "Write to a new file, for you alone.  [default: stdout]", type=click.Path())
 def export_command(session: str, form: str | None, output: str | None, as_json: bool) -> None:
     """Write a session with all its turns: prompts, messages, commands with their output, changes, questions and answers.
 
@@ -582,8 +569,8 @@ def export_command(session: str, form: str | None, output: str | None, as_json: 
 )
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 @click.argument("message", required=False, default=_CONTINUE, metavar="[MESSAGE]")
-@click.option("--agent", metavar="NAME", help="The agent that continues.  [default: as configured]")
-@click.option("--worktree", is_flag=True, help="Let it work in a new git worktree.")
+@option("--agent NAME", "The agent that continues.  [default: as configured]")
+@option("--worktree", "Let it work in a new git worktree.")
 def import_command(file: str, message: str, agent: str | None, worktree: bool, as_json: bool) -> int:
     """Start a new session in this directory that knows what was said and done in an exported one.
 
@@ -619,23 +606,19 @@ def import_command(file: str, message: str, agent: str | None, worktree: bool, a
     'helmsman say 3b2d5c8e "Go on with that" --agent claude',
 )
 @session_and("message")
-@click.option("--steer", "when_busy", flag_value="steer", help="While a turn is running: put the message into it.")
-@click.option(
+@option("--steer", "While a turn is running: put the message into it.", to="when_busy", flag_value="steer")
+@option(
     "--queue",
-    "when_busy",
+    "While a turn is running: send it when that has ended; Ctrl-C leaves it queued.",
+    to="when_busy",
     flag_value="queue",
-    help="While a turn is running: send it when that has ended; Ctrl-C leaves it queued.",
 )
-@click.option(
-    "--agent", metavar="NAME", help="Hand it over to this agent, in a new session with a summary of the work."
-)
-@click.option("-s", "--sandbox", type=click.Choice(get_args(SandboxMode)), help="From now on: what commands may do.")
-@click.option(
-    "-a", "--approval-policy", type=click.Choice(get_args(ApprovalPolicy)), help="From now on: when it asks first."
-)
+@option("--agent NAME", "Hand it over to this agent, in a new session with a summary of the work.")
+@option("-s --sandbox", "From now on: what commands may do.", choices=get_args(SandboxMode))
+@option("-a --approval-policy", "From now on: when it asks first.", choices=get_args(ApprovalPolicy))
 @with_options(*PERMISSION_OPTIONS)
-@click.option("--image", "images", metavar="FILE", multiple=True, help="A file to show to the model.")
-@click.option("--wait", is_flag=True, help="Follow the turn live until it ends.")
+@option("--image FILE...", "A file to show to the model.", to="images")
+@option("--wait", "Follow the turn live until it ends.")
 def say_command(
     session: str,
     message: str,
@@ -765,14 +748,7 @@ async def _leave_to_others(_session: Session, _question: Question, /) -> None:
     "status", "Show what a session is doing.", "helmsman status 3b2d5c8e", "helmsman status 3b2d5c8e --lines 200 --json"
 )
 @session_argument
-@click.option(
-    "--lines",
-    type=click.IntRange(0, 2000),
-    default=20,
-    show_default=True,
-    metavar="N",
-    help="How many lines of recent output to show.",
-)
+@option("--lines N", "How many lines of recent output to show.", type=click.IntRange(0, 2000), default=20)
 def status_command(session: str, lines: int, as_json: bool) -> int:
     """Show what a session is doing right now: its status, its recent output, what it asks, its result.
 

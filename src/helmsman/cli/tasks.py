@@ -16,7 +16,7 @@ from helmsman.approvals.deadline import in_words
 from helmsman.base.files import refuse_outside
 from helmsman.base.json_values import present
 from helmsman.base.sanitize import one_line, visible
-from helmsman.cli.command import Named, cli_command, cli_group
+from helmsman.cli.command import Named, cli_command, cli_group, option
 from helmsman.cli.completing import complete_task
 from helmsman.cli.consoles import echo, is_terminal, result_console
 from helmsman.cli.exit_codes import ExitCode
@@ -79,15 +79,16 @@ _task_argument: Final = click.argument(
     "helmsman tasks results T-local-0f3a9c1b2d4e > answer.txt",
     'helmsman tasks submit "Add rate limiting to the API" --environment api',
 )
-@click.option(
-    *("--status", "statuses"),
-    type=click.Choice(get_args(TaskStatus)),
+@option(
+    "--status",
+    "Only tasks in this status; may be given several times.",
+    to="statuses",
+    choices=get_args(TaskStatus),
     multiple=True,
-    help="Only tasks in this status; may be given several times.",
 )
-@click.option("--origin", type=click.Choice(get_args(TaskOrigin)), help="Only tasks here, or in the cloud.")
-@click.option("--agent", metavar="NAME", help="Only tasks of this agent, such as codex.")
-@click.option("--directory", metavar="DIR", help="Only tasks that work in this directory.")
+@option("--origin", "Only tasks here, or in the cloud.", choices=get_args(TaskOrigin))
+@option("--agent NAME", "Only tasks of this agent, such as codex.")
+@option("--directory DIR", "Only tasks that work in this directory.")
 @limit_option
 def command(
     statuses: tuple[TaskStatus, ...],
@@ -142,12 +143,7 @@ Exit codes: 0 it completed, 1 it failed, was cancelled, or is unknown, 4 the tim
 """,
 )
 @_task_argument
-@click.option(
-    "--timeout",
-    type=click.FloatRange(min=0),
-    metavar="SECONDS",
-    help="Wait at most this long.  [default: as long as it takes]",
-)
+@option("--timeout SECONDS", "Wait at most this long.  [default: as long as it takes]", type=click.FloatRange(min=0))
 def _wait(reference: str, timeout: float | None, as_json: bool) -> int:
     """Wait until a task has ended or asks something, and show its state then. Ctrl-C ends the wait, not the task."""
     host().require_own_process()
@@ -171,14 +167,10 @@ def _wait(reference: str, timeout: float | None, as_json: bool) -> int:
     group=command,
 )
 @click.argument("prompt")
-@click.option("--environment", metavar="ENV", help="By id, label or configured name.  [default: the configured one]")
-@click.option(
-    "--attempts", type=click.IntRange(1, 4), default=1, show_default=True, metavar="N", help="How many to make."
-)
-@click.option("--branch", metavar="NAME", help="The branch to start from.")
-@click.option(
-    "-C", "--cd", "directory", default=".", metavar="DIR", help="The repository it is about.  [default: here]"
-)
+@option("--environment ENV", "By id, label or configured name.  [default: the configured one]")
+@option("--attempts N", "How many to make.", type=click.IntRange(1, 4), default=1)
+@option("--branch NAME", "The branch to start from.")
+@option("-C --cd DIR", "The repository it is about.  [default: here]", to="directory", default=".", show_default=False)
 def _submit(
     prompt: str, environment: str | None, attempts: int, branch: str | None, directory: str, as_json: bool
 ) -> int:
@@ -210,7 +202,7 @@ def _submit(
 
 @cli_command("cancel", "Stop a task.", 'helmsman tasks cancel fix-parser --reason "takes too long"', group=command)
 @_task_argument
-@click.option("--reason", metavar="TEXT", help="Why, for the log.")
+@option("--reason TEXT", "Why, for the log.")
 def _cancel(reference: str, reason: str | None, as_json: bool) -> int:
     """Stop a task: the turn and the commands it is running. What was changed until then stays changed.
 
@@ -240,15 +232,8 @@ def _cancel(reference: str, reason: str | None, as_json: bool) -> int:
     group=command,
 )
 @_task_argument
-@click.option("--diff", "wants_diff", is_flag=True, help="The change, as a unified diff, instead of the message.")
-@click.option(
-    *("--attempt",),
-    type=click.IntRange(1, 4),
-    default=1,
-    show_default=True,
-    metavar="N",
-    help="Which attempt of a cloud task.",
-)
+@option("--diff", "The change, as a unified diff, instead of the message.", to="wants_diff")
+@option("--attempt N", "Which attempt of a cloud task.", type=click.IntRange(1, 4), default=1)
 def _results(reference: str, wants_diff: bool, attempt: int, as_json: bool) -> int:
     """Show the result of a task: the final message on stdout, or with --diff the change; all else on stderr.
 
@@ -328,7 +313,7 @@ def _nothing_there(results: TaskResults, *, wants_diff: bool) -> str:
     group=command,
 )
 @_task_argument
-@click.option("--at", metavar="WHEN", help="Not now, but then: 'tomorrow 6:00', 'in 2h'.")
+@option("--at WHEN", "Not now, but then: 'tomorrow 6:00', 'in 2h'.")
 def _resume(reference: str, at: str | None, as_json: bool) -> None:
     """Resume a task that waits for the account's usage limit, now or at another time.
 

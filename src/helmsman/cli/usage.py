@@ -8,7 +8,7 @@ import click
 
 from helmsman.base.json_values import iso_time, present
 from helmsman.base.sanitize import one_line
-from helmsman.cli.command import cli_command
+from helmsman.cli.command import cli_command, option
 from helmsman.cli.on_session import short_id, titles, with_helmsman
 from helmsman.cli.output import Column, print_list
 from helmsman.shapes.rendering import budget_as_dict, spent_as_dict
@@ -35,14 +35,10 @@ _NUMBERS: Final = tuple(Column(name, justify="right") for name in ("TURNS", "INP
     "helmsman usage --agent claude --by day",
     "helmsman usage --by session --limit 10 --json",
 )
-@click.option("--since", metavar="TIME", help="Only since then: 24h, 7d, 2w ago, or a date.  [default: everything]")
-@click.option(
-    "--by", "group_by", type=click.Choice(_GROUPS), default="day", show_default=True, help="What to sum up by."
-)
-@click.option("--agent", metavar="NAME", help="Only what this agent has spent, e.g. claude.")
-@click.option(
-    "--limit", type=click.IntRange(min=1), metavar="N", help="Show at most this many rows; the rest is summed up."
-)
+@option("--since TIME", "Only since then: 24h, 7d, 2w ago, or a date.  [default: everything]")
+@option("--by", "What to sum up by.", to="group_by", choices=_GROUPS, default="day")
+@option("--agent NAME", "Only what this agent has spent, e.g. claude.")
+@option("--limit N", "Show at most this many rows; the rest is summed up.", type=click.IntRange(min=1))
 def command(since: str | None, group_by: str, agent: str | None, limit: int | None, as_json: bool) -> None:
     """Show the tokens that agents have spent on this machine, with their cost if they report it or a price is known.
 
