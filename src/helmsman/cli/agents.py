@@ -15,12 +15,12 @@ from helmsman.base.config_values import as_toml, dotted, key_path, pair, read_va
 from helmsman.base.files import replace_file
 from helmsman.base.redaction import redact, redact_value
 from helmsman.base.sanitize import exact, one_line, visible
-from helmsman.cli.command import cli_command, cli_group, option
+from helmsman.cli.command import cli_command, cli_group, option, yes_option
 from helmsman.cli.consoles import at_work, echo, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import host
 from helmsman.cli.on_session import with_helmsman
-from helmsman.cli.output import Column, agree, print_json, print_list, print_result, yes_option
+from helmsman.cli.output import Column, agree, print_json, print_list, print_result
 from helmsman.errors import HelmsmanError, InvalidInput
 from helmsman.model.inputs import directory as existing_directory
 from helmsman.model.options import DEFAULT_AGENT

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from helmsman.base.sanitize import named, one_line, visible
-from helmsman.cli.command import cli_command, cli_group, option
+from helmsman.cli.command import cli_command, cli_group, option, yes_option
 from helmsman.cli.completing import complete_session_or_task
 from helmsman.cli.consoles import echo, is_terminal, message_console, result_console, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
@@ -34,7 +34,6 @@ from helmsman.cli.output import (
     print_json,
     print_list,
     print_message,
-    yes_option,
 )
 from helmsman.errors import ConfirmationNeeded, InvalidInput
 from helmsman.git.diff import files_of

@@ -218,6 +218,10 @@ def option(
     return click.option(*names, *([to] if to else []), metavar=metavar, help=help, **more)
 
 
+limit_option: Final = option("--limit N", "Show at most this many.", type=click.IntRange(min=1), default=20)
+yes_option: Final = option("--yes -y", "Do it without asking.", to="agreed")
+
+
 def with_options(*options: Decorator) -> Decorator:
     """Add options to a command, in this order."""
 

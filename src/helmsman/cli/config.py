@@ -13,22 +13,12 @@ from helmsman._version import __version__
 from helmsman.base.caller_context import environment, from_here
 from helmsman.base.files import file_lock, replace_file
 from helmsman.base.sanitize import one_line, visible
-from helmsman.cli.command import cli_command, cli_group, option
+from helmsman.cli.command import cli_command, cli_group, limit_option, option, yes_option
 from helmsman.cli.consoles import echo, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import host
 from helmsman.cli.on_session import with_helmsman
-from helmsman.cli.output import (
-    Column,
-    agree,
-    limit_option,
-    local,
-    print_json,
-    print_list,
-    print_message,
-    print_result,
-    yes_option,
-)
+from helmsman.cli.output import Column, agree, local, print_json, print_list, print_message, print_result
 from helmsman.errors import HelmsmanError, HostUnreachable, InvalidInput, InvalidSetting
 from helmsman.hub.hosts import HostFailed, checked_host, hosts_file, known_hosts
 from helmsman.hub.launch import is_newer

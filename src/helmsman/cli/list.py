@@ -11,12 +11,12 @@ import click
 from helmsman.base.caller_context import expand_home
 from helmsman.base.json_values import present
 from helmsman.base.sanitize import one_line, visible
-from helmsman.cli.command import cli_command, option, reports_errors
+from helmsman.cli.command import cli_command, limit_option, option, reports_errors
 from helmsman.cli.consoles import echo, is_terminal, result_console
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import host
 from helmsman.cli.on_session import short_id, there, with_helmsman
-from helmsman.cli.output import Column, ago, fitting_table, limit_option, print_list, session_word
+from helmsman.cli.output import Column, ago, fitting_table, print_list, session_word
 from helmsman.cli.questions import show_asking_elsewhere
 from helmsman.model.options import DEFAULT_AGENT
 from helmsman.shapes.listed_sessions import found_sessions, listed_sessions

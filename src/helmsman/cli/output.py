@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import click
 
 from helmsman.base.sanitize import one_line, visible
-from helmsman.cli.command import option
 from helmsman.cli.consoles import echo, is_terminal, message_console, result_console
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import host
@@ -131,8 +130,6 @@ def ago(time: datetime) -> str:
 
 
 _LABEL_WIDTH: Final = 10
-
-limit_option: Final = option("--limit N", "Show at most this many.", type=click.IntRange(min=1), default=20)
 
 
 def print_json(shown: Mapping[str, Any]) -> None:
@@ -314,9 +311,6 @@ def _print_paged(console: Console, table: Table, below: Sequence[Text]) -> None:
         echo(text, nl=False, color=True)
     else:
         host().page(text)
-
-
-yes_option: Final = option("--yes -y", "Do it without asking.", to="agreed")
 
 
 def can_ask(*, as_json: bool) -> bool:

@@ -9,23 +9,12 @@ import click
 
 from helmsman.approvals.deadline import in_words
 from helmsman.base.sanitize import one_line, visible
-from helmsman.cli.command import Named, cli_command, cli_group, option, with_options
+from helmsman.cli.command import Named, cli_command, cli_group, limit_option, option, with_options, yes_option
 from helmsman.cli.completing import complete_schedule
 from helmsman.cli.consoles import echo
 from helmsman.cli.host import host
 from helmsman.cli.on_session import with_helmsman
-from helmsman.cli.output import (
-    Column,
-    agree,
-    limit_option,
-    local,
-    print_details,
-    print_json,
-    print_list,
-    print_result,
-    task_word,
-    yes_option,
-)
+from helmsman.cli.output import Column, agree, local, print_details, print_json, print_list, print_result, task_word
 from helmsman.cli.run import WORK_OPTIONS, config_values, prompt_text, schema_in
 from helmsman.errors import TaskNotFound
 from helmsman.shapes.rendering import task_as_dict

@@ -17,7 +17,7 @@ from helmsman.base.caller_context import environment
 from helmsman.base.json_values import present
 from helmsman.base.programs import available, environment_for
 from helmsman.base.sanitize import one_line, visible
-from helmsman.cli.command import cli_command, option, with_options
+from helmsman.cli.command import cli_command, option, with_options, yes_option
 from helmsman.cli.consoles import echo, is_terminal, result_console, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import command_here, host
@@ -42,7 +42,6 @@ from helmsman.cli.output import (
     session_word,
     spent_by,
     standing,
-    yes_option,
 )
 from helmsman.cli.run import PERMISSION_OPTIONS, prompt_text
 from helmsman.errors import (

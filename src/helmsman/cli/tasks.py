@@ -16,7 +16,7 @@ from helmsman.approvals.deadline import in_words
 from helmsman.base.files import refuse_outside
 from helmsman.base.json_values import present
 from helmsman.base.sanitize import one_line, visible
-from helmsman.cli.command import Named, cli_command, cli_group, option
+from helmsman.cli.command import Named, cli_command, cli_group, limit_option, option
 from helmsman.cli.completing import complete_task
 from helmsman.cli.consoles import echo, is_terminal, result_console
 from helmsman.cli.exit_codes import ExitCode
@@ -26,7 +26,6 @@ from helmsman.cli.output import (
     WAITING_FOR_YOU,
     Column,
     ago,
-    limit_option,
     local,
     print_details,
     print_diff,
