@@ -127,7 +127,7 @@ images: $(VENV)/.dev ## Make the pictures of the documentation again
 
 reference: $(VENV)/.dev ## Write the pages that are made from the code: commands, reference, events, the tests behind docs/security.md
 	$(BIN)/python scripts/make_commands.py
-	$(BIN)/python scripts/make_verb_types.py
+	$(BIN)/python scripts/make_verbs.py
 	$(BIN)/python scripts/make_reference.py
 	$(BIN)/python scripts/make_events.py
 	$(BIN)/python scripts/make_evidence.py

@@ -12,7 +12,7 @@ SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 
 @pytest.mark.parametrize(
-    "script", ["make_commands.py", "make_reference.py", "make_events.py", "make_evidence.py", "make_verb_types.py"]
+    "script", ["make_commands.py", "make_reference.py", "make_events.py", "make_evidence.py", "make_verbs.py"]
 )
 def test_the_reference_is_up_to_date(script: str) -> None:
     done = subprocess.run(

@@ -17,7 +17,7 @@ from helmsman.base.structs import pack, unpack
 from helmsman.errors import CheckRefused, HelmsmanError, InvalidInput, TooManySessions
 from helmsman.git.diff import FileStat
 from helmsman.git.tree_changes import TreeDiff
-from helmsman.hub.verb_types import VERB_TYPES
+from helmsman.hub.verbs import VERBS
 from helmsman.hub.wire import (
     RESULT,
     function_types,
@@ -55,7 +55,7 @@ def test_a_value_comes_back_as_it_was(value: Any, kind: Any) -> None:
     assert unpack_value(json.loads(json.dumps(pack_value(value))), kind) == value
 
 
-@pytest.mark.parametrize("verb", VERB_TYPES)
+@pytest.mark.parametrize("verb", VERBS)
 def test_every_argument_and_result_of_a_verb_can_be_sent(verb: str) -> None:
     for name in (*parameters_of(verb), RESULT):
         kind = type_of(verb, name)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from helmsman.operations.nature import READING, VERBS, Nature, nature_of
+from helmsman.hub.verbs import READING, VERBS
+from helmsman.model.nature import Nature
 from helmsman.operations.table import Operation
 from helmsman.operations.texts import FOR_ANY, FOR_CODEX, voice_of
 from helmsman.operations.toolsets import operations_of
-from helmsman.service import HelmsmanService
-from helmsman.settings import load_settings
 
 TOOLSETS = ("sessions", "agents", "extras", "capabilities")
 OPERATIONS = {one.name: one for toolset in TOOLSETS for one in operations_of(toolset)}
@@ -37,20 +35,10 @@ def test_a_part_that_is_only_true_of_codex_is_left_out_for_another_agent() -> No
 
 
 def test_a_verb_that_changes_nothing_may_be_repeated() -> None:
-    assert all(nature_of(verb).repeat == "freely" for verb in READING)
-    assert nature_of("interrupt").completes
-    assert nature_of("extras.upkeep.roll_back").repeat == "never"
-    assert nature_of("start").repeat == nature_of("respond").repeat == "finds out"
-
-
-def test_only_verbs_that_exist_have_a_nature(tmp_path: Path) -> None:
-    env = {"HELMSMAN_STATE_DIR": str(tmp_path)}
-    service = HelmsmanService(load_settings({}, env, tmp_path), env=env)
-    for verb in VERBS:
-        target: Any = service
-        for name in verb.split("."):
-            target = getattr(target, name)
-        assert callable(target), verb
+    assert all(VERBS[verb][0].repeat == "freely" for verb in READING)
+    assert VERBS["interrupt"][0].completes
+    assert VERBS["extras.upkeep.roll_back"][0].repeat == "never"
+    assert VERBS["start"][0].repeat == VERBS["respond"][0].repeat == "finds out"
 
 
 @pytest.mark.parametrize(
@@ -62,7 +50,7 @@ def test_only_verbs_that_exist_have_a_nature(tmp_path: Path) -> None:
     ],
 )
 def test_a_tool_has_the_nature_of_the_verb_that_it_calls(name: str, verb: str) -> None:
-    assert OPERATIONS[name].nature == nature_of(verb)
+    assert OPERATIONS[name].nature == VERBS[verb][0]
 
 
 def test_a_nature_that_says_nothing_runs_once() -> None:

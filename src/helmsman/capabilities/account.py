@@ -15,6 +15,7 @@ from helmsman.agents.protocol import Account, Capability, Login, Model, SkillLis
 from helmsman.base.files import refuse_outside
 from helmsman.errors import EngineRefused, InvalidInput, RateLimitLow
 from helmsman.model.inputs import directory as existing_directory
+from helmsman.model.nature import ACTS, READS, verb
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -68,10 +69,12 @@ class AccountFacts:
     def __init__(self, helm: Steering) -> None:
         self._helm = helm
 
+    @verb(READS)
     async def models(self, agent: str | None = None) -> tuple[Model, ...]:
         """Return the available models with their efforts. The default is marked."""
         return await (await self._helm.engine(Capability.MODELS, agent=agent)).models()
 
+    @verb(READS)
     async def skills(self, directory: PathLike | None = None, agent: str | None = None) -> SkillList:
         """Return the agent's skills for a directory (by default the current one).
 
@@ -82,6 +85,7 @@ class AccountFacts:
         refuse_outside(place, self._helm.allowed_roots, "cwd")
         return await (await self._helm.engine(Capability.SKILLS, agent=agent)).skills(place)
 
+    @verb(ACTS)
     async def log_in(
         self, on_begun: Callable[[Login], None], *, with_code: bool = False, agent: str | None = None
     ) -> str | None:
@@ -95,6 +99,7 @@ class AccountFacts:
         on_begun(login)
         return await engine.login_ended(login)
 
+    @verb(READS)
     async def read(self, agent: str | None = None) -> AccountReport:
         """Return the account, its limits, and whether a large task is likely to fit."""
         engine = await self._helm.engine(Capability.ACCOUNT, agent=agent)
@@ -119,6 +124,7 @@ class AccountFacts:
             advice=advice,
         )
 
+    @verb(READS)
     async def check_remaining(self, percent: float, agent: str | None = None) -> tuple[str, ...]:
         """Refuse if less than this percentage of the account's limit is left. Return remarks.
 

@@ -20,6 +20,7 @@ from helmsman.git.worktree import directories_of, places
 from helmsman.model.cloud import CloudResults
 from helmsman.model.events import CommandExecution, MessageUnqueued
 from helmsman.model.inputs import searched_directory, takes_work_options
+from helmsman.model.nature import ACTS, READS, STARTS, verb
 from helmsman.model.options import PathLike, TurnLimits, WorkOptions
 from helmsman.tasks.call_key import CallKey, call_key, done_before
 from helmsman.tasks.model import Task
@@ -83,6 +84,7 @@ class LocalTasks:
 
     # --- run ---------------------------------------------------------------------------------------------------------
 
+    @verb(STARTS)
     @takes_work_options
     async def run(
         self,
@@ -112,6 +114,7 @@ class LocalTasks:
             )
         )
 
+    @verb(STARTS)
     @takes_work_options
     async def follow_up(
         self,
@@ -184,6 +187,7 @@ class LocalTasks:
 
     # --- look --------------------------------------------------------------------------------------------------------
 
+    @verb(READS)
     async def now(self, task: Task) -> Task:
         """Return the current state of the task.
 
@@ -217,6 +221,7 @@ class LocalTasks:
             return None
         return self._helm.sessions.get(task.session_id)
 
+    @verb(READS)
     async def follow(self, task: Task) -> Session | None:
         """Return the session of a task that runs here, or None."""
         # Its session is known only when the start is over.
@@ -251,6 +256,7 @@ class LocalTasks:
 
     # --- stop --------------------------------------------------------------------------------------------------------
 
+    @verb(ACTS)
     async def cancel(self, task: Task, reason: str | None) -> tuple[Task, str]:
         """Stop a running task. Return its new state, and the stopped work.
 
@@ -358,6 +364,7 @@ class Tasks:
         self.shown = ShownDiffs()
         self.cloud = CloudTasks(helm, env, self.shown)
 
+    @verb(READS)
     async def find(self, reference: str) -> Task:
         """Return a task by its id or alias, as stored in the registry.
 
@@ -373,6 +380,7 @@ class Tasks:
         await self.local.refuse_outside(task)
         return task
 
+    @verb(READS)
     async def get(self, reference: str) -> Task:
         """Return a task by its id or alias, in its current state.
 
@@ -382,11 +390,13 @@ class Tasks:
         """
         return await self._now(await self.find(reference))
 
+    @verb(READS)
     async def with_key(self, key: str) -> Task | None:
         """Return the task that was begun with an idempotency key, in its current state."""
         task = await self._helm.task_writer.with_key(key)
         return None if task is None else await self._now(task)
 
+    @verb(READS)
     async def list(
         self,
         *,
@@ -418,6 +428,7 @@ class Tasks:
         # A task may have ended since the registry selected it.
         return [task for task in tasks if status is None or task.status in status], following
 
+    @verb(READS)
     async def of_sessions(self, session_ids: Sequence[str]) -> dict[str, tuple[Task, ...]]:
         """Return the tasks of each of these sessions, newest first, in their current state; none without a registry."""
         await self._helm.task_writer.write()
@@ -441,6 +452,7 @@ class Tasks:
             for session_id, tasks in found.items()
         }
 
+    @verb(READS)
     async def in_cloud(
         self, *, environment: str | None = None, cursor: str | None = None
     ) -> tuple[Sequence[tuple[CloudListed, Task | None]], str | None]:
@@ -459,12 +471,14 @@ class Tasks:
         # A task of the account that was submitted from outside the allowed roots is left out.
         return [(listed, task) for listed, task in tasks if task is None or task.external_id in seen], page.cursor
 
+    @verb(READS)
     async def wait(self, task: Task, *, timeout: float | None = None) -> Task:
         """Wait until the task has ended or asks something, or the time is up; the task as it is then."""
         with anyio.move_on_after(timeout):
             return await (self.cloud.wait(task) if task.origin == "cloud" else self.local.wait(task))
         return await self.find(task.id)
 
+    @verb(ACTS)
     async def cancel(self, task: Task, *, reason: str | None = None) -> tuple[Task, str]:
         """Stop a task. Return its new state, and a sentence that names the stopped work. Cloud tasks cannot be stopped from
         here.
@@ -480,6 +494,7 @@ class Tasks:
         task, stopped = await self.local.cancel(task, reason)
         return task, f"Stopped {stopped}."
 
+    @verb(READS)
     async def results(self, task: Task, *, attempt: int = 1) -> TaskResults:
         """Return the result of a task."""
         await self.local.refuse_outside(task)

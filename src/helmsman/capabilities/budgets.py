@@ -34,6 +34,7 @@ from helmsman.errors import BudgetExceeded, HelmsmanError, InvalidSetting, Regis
 from helmsman.git.worktree import projects, user_home
 from helmsman.model.events import Failure, InterruptFailed, InterruptRequested, TurnEnded, Usage
 from helmsman.model.inputs import turn_input
+from helmsman.model.nature import READS, verb
 from helmsman.model.prompts import MORE_GRANTED
 from helmsman.model.questions import APPROVE, BUDGET_ASKED, STOP, Choice, Prompt, Question, own_question
 from helmsman.settings import CONFIG_NAME, read_toml
@@ -132,6 +133,7 @@ class Budgets:
 
     # --- use ---------------------------------------------------------------------------------------------------------
 
+    @verb(READS)
     async def states(self, directory: str | Path | None = None) -> tuple[BudgetState, ...]:
         """Return today's use of the budgets for all work and for a directory's project.
 

@@ -47,6 +47,7 @@ from helmsman.git.tree_changes import TreeDiff
 from helmsman.git.turn_snapshots import read_snapshots
 from helmsman.git.worktree import Worktree, is_owned, read_records, remember_place, worktree_of
 from helmsman.model.events import ApplyRequested, WorktreeAssigned
+from helmsman.model.nature import ACTS, MOVES_CHANGES, READS, STOPS, verb
 from helmsman.settings import WORKTREES
 from helmsman.tasks.call_key import is_repeated
 from helmsman.tasks.model import RUNNING
@@ -145,6 +146,7 @@ class Changes:
         self._tasks = tasks
         self.shown = tasks.shown
 
+    @verb(READS)
     async def diff(self, session_id: str, *, viewer: str | None = None) -> SessionDiff:
         """Return the changes of a session, running or not, also of an earlier process.
 
@@ -159,6 +161,7 @@ class Changes:
         self.shown.show(viewer, session_id, changed.diff.patch)
         return changed
 
+    @verb(READS)
     async def view(self, session_id: str, view: DiffView, *, since: datetime | None = None) -> tuple[SessionDiff, str]:
         """Return the changes of a session in its own worktree, and the text of a view of them.
 
@@ -193,6 +196,7 @@ class Changes:
         diff = await anyio.to_thread.run_sync(look)
         return SessionDiff(session_id=session_id, scope="uncommitted", diff=diff)
 
+    @verb(MOVES_CHANGES)
     async def apply(
         self,
         session_id: str,
@@ -248,6 +252,7 @@ class Changes:
         done = AppliedSession.of(session_id, tree.repository, applied, ended, others)
         return replace(done, notes=await tear_down(self._helm, tree))
 
+    @verb(ACTS)
     async def discard_part(self, session_id: str, only: Selection, *, digest: str) -> tuple[FileStat, ...]:
         """Take some changes back in a session's worktree. Return the files that differ.
 
@@ -269,6 +274,7 @@ class Changes:
         check = self.shown.check_of(session_id, digest)
         return await anyio.to_thread.run_sync(lambda: tree_changes.discard_part(tree, only, check=check))
 
+    @verb(ACTS)
     async def stop_work(self, session_id: str) -> tuple[str, ...]:
         """Check that a session's worktree is idle, and end commands left running there. Return them in words.
 
@@ -280,6 +286,7 @@ class Changes:
         await self._check_idle(tree)
         return await self.end_commands(tree)
 
+    @verb(READS)
     async def unsaved(self, session_id: str) -> Unsaved:
         """Return what `discard` would lose: content of the session's worktree that exists nowhere else.
 
@@ -288,6 +295,7 @@ class Changes:
         """
         return await anyio.to_thread.run_sync(tree_changes.unsaved, await self.own_tree(session_id))
 
+    @verb(MOVES_CHANGES)
     async def discard(self, session_id: str, *, losing: Unsaved | None = None) -> Discarded:
         """Delete a session's worktree with its branch and content. The session itself stays readable.
 
@@ -344,6 +352,7 @@ class Changes:
 
     # --- all worktrees -----------------------------------------------------------------------------------------------
 
+    @verb(READS)
     async def worktrees(self) -> tuple[KnownWorktree, ...]:
         """Return all worktrees of sessions, oldest first."""
         trees = await anyio.to_thread.run_sync(self._trees)
@@ -358,6 +367,7 @@ class Changes:
             lambda: tuple(KnownWorktree(worktree=tree, use=used(tree)) for tree in trees)
         )
 
+    @verb(READS)
     async def leftovers(self) -> tuple[Leftover, ...]:
         """Return the worktrees without a process or a running turn, with their changes."""
         state_dir = self._helm.settings.state_dir
@@ -368,6 +378,7 @@ class Changes:
         seen = {tree.path for tree in trees}
         return tuple(leftover for leftover in found if leftover.worktree.path in seen)
 
+    @verb(ACTS)
     async def prune(self, found: Sequence[Leftover]) -> tuple[Discarded, ...]:
         """Discard leftovers, except those that a process has begun to use since.
 
@@ -521,10 +532,12 @@ class Workspaces:
         self._limits = Limits.of(helm.settings)
         self._changes = changes
 
+    @verb(READS)
     async def known(self, repository: str, commits: Sequence[str]) -> list[str]:
         """Return which commits of a repository of another machine are here."""
         return await anyio.to_thread.run_sync(known_commits, self._state_dir, repository, commits)
 
+    @verb(STOPS)
     async def put(self, workspace_id: str, part: str, offset: int, data: bytes) -> None:
         """Receive a piece of a workspace.
 
@@ -552,6 +565,7 @@ class Workspaces:
             # An earlier attempt may have left more bytes.
             written.truncate()
 
+    @verb(STOPS)
     async def place(self, workspace: PackedTree) -> Placed:
         """Place a workspace, of which all pieces were received.
 
@@ -571,6 +585,7 @@ class Workspaces:
             for file in (bundle, included):
                 file.unlink(missing_ok=True)
 
+    @verb(READS)
     async def result(self, session_id: str) -> Result:
         """Pack a session's current changes to its workspace, for `read`.
 
@@ -588,6 +603,7 @@ class Workspaces:
         into = arriving(self._state_dir, found.workspace.id, "result")
         return await anyio.to_thread.run_sync(pack_result, tree, into, self._limits)
 
+    @verb(READS)
     async def read(self, workspace_id: str, offset: int) -> bytes:
         """Return a chunk of a packed `result`; empty after its end."""
         return await anyio.to_thread.run_sync(self._read, workspace_id, offset)
@@ -600,6 +616,7 @@ class Workspaces:
         except FileNotFoundError:
             return b""
 
+    @verb(ACTS)
     async def stop_work(self, session_id: str) -> tuple[str, ...]:
         """Check that a session's files are idle, and end commands left running. Return them in words.
 
@@ -608,6 +625,7 @@ class Workspaces:
         """
         return await self._changes.stop_work(session_id)
 
+    @verb(STOPS)
     async def remove(self, workspace_id: str) -> None:
         """Remove a workspace; what sessions made of it is theirs."""
         await anyio.to_thread.run_sync(remove_workspace, self._state_dir, workspace_id)

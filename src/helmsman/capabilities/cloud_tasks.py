@@ -26,6 +26,7 @@ from helmsman.errors import (
 from helmsman.git.command import repository_root
 from helmsman.model.cloud import CloudApplied, CloudEnvironments, CloudListed, CloudPage, CloudResults
 from helmsman.model.inputs import turn_input
+from helmsman.model.nature import ACTS, MOVES_CHANGES, READS, verb
 from helmsman.steering.turn_errors import known_error
 from helmsman.tasks.model import Task, TaskChanges, TaskDraft, TaskStatus, new_task_id
 
@@ -146,12 +147,14 @@ class CloudTasks:
         """
         return CloudClient(await find_agent(self._helm.settings, self._env), self._helm.settings.codex_home, self._env)
 
+    @verb(READS)
     async def environments(self) -> CloudEnvironments:
         """Return the known environments."""
         return await (await self.client()).environments(self.settings.environments, default=self.settings.default)
 
     # --- submit ------------------------------------------------------------------------------------------------------
 
+    @verb(ACTS)
     async def submit(
         self,
         instruction: str,
@@ -215,6 +218,7 @@ class CloudTasks:
         self._helm.in_background(send)
         return task_id
 
+    @verb(READS)
     async def usual_seconds(self) -> float | None:
         """Return how long earlier tasks took, as their median. None if none has completed."""
         completed: tuple[TaskStatus, ...] = ("completed",)
@@ -228,6 +232,7 @@ class CloudTasks:
 
     # --- look --------------------------------------------------------------------------------------------------------
 
+    @verb(READS)
     async def now(self, task: Task) -> Task:
         """Return the task's current state in the cloud.
 
@@ -265,6 +270,7 @@ class CloudTasks:
             # Before it is in the cloud, only the registry is asked, which may be often.
             await anyio.sleep(next(delays) if task.external_id is not None else 0.2)
 
+    @verb(READS)
     async def results(self, task: Task, *, attempt: int = 1) -> CloudResults:
         """Return the diff of an attempt and the status of the task.
 
@@ -273,6 +279,7 @@ class CloudTasks:
         """
         return await (await self.client()).results(self._external_id(task), attempt=attempt)
 
+    @verb(MOVES_CHANGES)
     async def apply(
         self, task: Task, directory: Path, *, attempt: int, allow_dirty: bool, digest: str | None = None
     ) -> CloudApplied:
@@ -300,6 +307,7 @@ class CloudTasks:
             check=check,
         )
 
+    @verb(READS)
     async def page(self, *, environment: str | None = None, cursor: str | None = None) -> CloudPage:
         """Return a page of the account's tasks as the cloud lists them, newest first.
 
@@ -309,6 +317,7 @@ class CloudTasks:
         chosen = None if environment is None else self.settings.reference(environment)
         return await (await self.client()).page(environment=chosen, cursor=cursor)
 
+    @verb(READS)
     async def cannot_cancel(self, task: Task, reason: str | None = None) -> str:
         """Say that a cancel has no effect, and where the task can be cancelled. The reason is stored."""
         if reason and not task.has_ended:

@@ -12,6 +12,7 @@ from helmsman.base.json_values import present
 from helmsman.base.structs import Value, replace
 from helmsman.errors import InvalidInput
 from helmsman.model.inputs import directory as existing_directory
+from helmsman.model.nature import ACTS, READS, verb
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,10 +42,12 @@ class AgentConfiguration:
     def __init__(self, helm: Steering) -> None:
         self._helm = helm
 
+    @verb(READS)
     async def read(self, directory: Path | None = None, agent: str | None = None) -> AgentConfig:
         """Return the configuration for a directory."""
         return await (await self._helm.engine(Capability.CONFIGURE, agent=agent)).read_config(directory)
 
+    @verb(READS)
     async def in_force(self, directory: PathLike, agent: str | None = None) -> InForce:
         """Return the defaults of a session in a directory: `helmsman.toml`, then the agent's configuration.
 
@@ -57,6 +60,7 @@ class AgentConfiguration:
         found = await (await self._helm.engine(Capability.CONFIGURE, agent=agent)).in_force(place)
         return replace(found, model=self._helm.settings.default_model or found.model)
 
+    @verb(READS)
     async def plan(self, edits: Sequence[ConfigEdit], agent: str | None = None) -> ConfigChange:
         """Return what these edits would change in the user's file, without writing.
 
@@ -77,6 +81,7 @@ class AgentConfiguration:
             before=present(held),
         )
 
+    @verb(ACTS)
     async def write(self, change: ConfigChange, agent: str | None = None) -> str | None:
         """Write a planned edit if the file is unchanged. Return what overrides it, if anything.
 

@@ -23,6 +23,7 @@ from helmsman.capabilities.search import TranscriptSearch
 from helmsman.capabilities.upkeep import MessageQueue, Upkeep
 from helmsman.capabilities.usage_report import UsageReports
 from helmsman.capabilities.worktree_setup import WorktreeSetup
+from helmsman.model.nature import READS, verb
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,6 +40,7 @@ class Extras:
         self._helm = helm
         self._tasks = tasks
 
+    @verb(READS)
     async def fleet(self) -> Mapping[str, Any] | None:
         """Return the machines of the fleet and its waiting work; None without a fleet."""
         return None

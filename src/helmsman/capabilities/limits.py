@@ -16,6 +16,7 @@ from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput
 from helmsman.model.events import USAGE_LIMIT, MessageDelayed, MessageQueued, TurnEnded
 from helmsman.model.inputs import turn_input
+from helmsman.model.nature import ACTS, verb
 from helmsman.model.prompts import GO_ON
 from helmsman.model.questions import STOP, WAIT, Choice, Prompt, Question, own_question
 from helmsman.sessions.session import QueuedTurn, Session
@@ -69,6 +70,7 @@ class UsageLimits:
                 return True
         return False
 
+    @verb(ACTS)
     async def go_on(self, task: Task, at: str | None = None) -> Task:
         """Move the moment at which a task that waits for its limit continues: to now, or to another time in words.
 

@@ -10,6 +10,7 @@ import anyio.to_thread
 from helmsman.base.files import is_inside
 from helmsman.base.structs import Value, replace
 from helmsman.errors import Unsupported
+from helmsman.model.nature import ACTS, READS, verb
 from helmsman.notices.config import NotifySettings, Recipient
 from helmsman.notices.notifications import KINDS
 from helmsman.notices.store import Delivery
@@ -80,6 +81,7 @@ class Notices:
         self._helm = helm
         self._store = helm.notices
 
+    @verb(READS)
     async def ways(self) -> tuple[ChannelStatus, ...]:
         """Return the recipients that the hub knows, with the result of their last delivery.
 
@@ -92,6 +94,7 @@ class Notices:
             settings = await anyio.to_thread.run_sync(NotifySettings.load, self._helm.settings.files)
         return channel_statuses(settings, await anyio.to_thread.run_sync(self._store.newest))
 
+    @verb(READS)
     async def log(self, limit: int = _SHOWN) -> Sequence[Delivery]:
         """Return the newest deliveries with their outcomes, newest first."""
         return self.within_roots(await self._store.log(limit))
@@ -102,6 +105,7 @@ class Notices:
         where = [(one, one.notification.directory) for one in deliveries]
         return tuple(one for one, place in where if not roots or place is None or is_inside(place, roots))
 
+    @verb(READS)
     async def for_pages(self) -> ForPages:
         """Return the notifications for a page of the dashboard that may show them.
 
@@ -122,6 +126,7 @@ class Notices:
         is_told = any("question" in one.events for one in pages)
         return ForPages(is_told, tuple(self.within_roots(deliveries)), min(seconds, default=None))
 
+    @verb(ACTS)
     async def shown(self, notice_id: str) -> None:
         """Record that a page has shown a notification."""
         for delivery in (await self.for_pages()).deliveries:
@@ -129,6 +134,7 @@ class Notices:
             if delivery.id == notice_id and await self._store.begin(delivery):
                 await self._store.finish(delivery, "sent")
 
+    @verb(ACTS)
     async def test(self, name: str | None = None) -> Sequence[Delivery]:
         """Send a test to all recipients, or to the one with this name. Return the deliveries.
 

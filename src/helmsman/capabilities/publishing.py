@@ -29,6 +29,7 @@ from helmsman.errors import ConfirmationNeeded, DiffChanged, HelmsmanError, Inva
 from helmsman.git import tree_changes
 from helmsman.git.command import Git, find_git
 from helmsman.model.events import CommandExecution, FileChange, Publication, PublicationChanged, Published
+from helmsman.model.nature import ACTS, ARRANGES, READS, verb
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -104,6 +105,7 @@ class Publishing:
 
     # --- commits -----------------------------------------------------------------------------------------------------
 
+    @verb(READS)
     async def look(self, session_id: str, *, applied: bool = False) -> ToCommit:
         """Return the contents of a commit: all of the session's worktree, or its files in the tree they are in.
 
@@ -133,6 +135,7 @@ class Publishing:
             text=text,
         )
 
+    @verb(ACTS)
     async def commit(
         self, session_id: str, message: str, *, digest: str, applied: bool = False
     ) -> tuple[CommitMade, ...]:
@@ -165,6 +168,7 @@ class Publishing:
 
     # --- pull requests -----------------------------------------------------------------------------------------------
 
+    @verb(READS)
     async def targets(
         self, session_id: str, *, base: str | None = None, remote: str | None = None, branch: str | None = None
     ) -> tuple[ToPublish, ...]:
@@ -177,6 +181,7 @@ class Publishing:
         tree = await self._changes.own_tree(session_id)
         return await anyio.to_thread.run_sync(partial(_targets, session, tree, branch, base, remote))
 
+    @verb(ARRANGES)
     async def allow(self, session_id: str, url: str) -> None:
         """Record that the user lets this session's commits go to this address, and its pull request with them."""
         await self._helm.require_own(session_id, "let it publish")
@@ -184,6 +189,7 @@ class Publishing:
         known = session.state.publication
         self._record(session, replace(known, allowed=tuple(dict.fromkeys((*known.allowed, url)))))
 
+    @verb(ACTS)
     async def push(self, session_id: str, targets: Sequence[ToPublish]) -> None:
         """Push the session's branches. Each push is tried first, so that one that is refused sends nothing.
 
@@ -218,6 +224,7 @@ class Publishing:
             opened = None if known is None else known.pull_request
             self._publish(session, target, opened)
 
+    @verb(ACTS)
     async def open(self, session_id: str, target: ToPublish, title: str, text: str, *, draft: bool = False) -> str:
         """Open a pull request for the pushed branch, or renew the text of the open one. Return its address.
 
@@ -248,6 +255,7 @@ class Publishing:
 
     # --- following a pull request ------------------------------------------------------------------------------------
 
+    @verb(READS)
     async def news(self, session_id: str, authors: Collection[str] = ()) -> tuple[PullRequestNews, ...]:
         """Return the news of each of the session's pull requests.
 
@@ -271,12 +279,14 @@ class Publishing:
         answered = set(known.answered)
         return tuple(_news(state, answered, authors) for state in await anyio.to_thread.run_sync(ask))
 
+    @verb(ARRANGES)
     async def handled(self, session_id: str, ids: Sequence[str]) -> None:
         """Record that a turn was started for these checks and comments."""
         session = await self._helm.session(session_id)
         known = session.state.publication
         self._record(session, replace(known, answered=tuple(dict.fromkeys((*known.answered, *ids)))))
 
+    @verb(ACTS)
     async def answer(self, session_id: str, pull_request: str, comment: Comment, text: str) -> None:
         """Answer a comment on a pull request of the session.
 
@@ -296,6 +306,7 @@ class Publishing:
 
     # --- issues ------------------------------------------------------------------------------------------------------
 
+    @verb(READS)
     async def issue_prompt(self, reference: str, directory: str | Path) -> tuple[str, str]:
         """Return the prompt for an issue and the issue's address.
 
@@ -317,6 +328,7 @@ class Publishing:
 
         return await anyio.to_thread.run_sync(read)
 
+    @verb(ARRANGES)
     async def link(self, session_id: str, issue: str) -> None:
         """Record the issue that a session works on."""
         session = await self._helm.session(session_id)

@@ -45,6 +45,7 @@ from helmsman.git.command import find_git
 from helmsman.git.diff import read_diff
 from helmsman.model.events import Review
 from helmsman.model.inputs import session_options, takes_safety_options, turn_input
+from helmsman.model.nature import ACTS, READS, verb
 from helmsman.model.options import DEFAULT_AGENT, PathLike, ReviewTarget, SafetyOptions
 from helmsman.sessions.session import QuestionHandler, Session
 
@@ -193,6 +194,7 @@ class Reviews:
     def __init__(self, helm: Steering) -> None:
         self._helm = helm
 
+    @verb(ACTS)
     @takes_safety_options
     async def start(
         self,
@@ -319,6 +321,7 @@ class Reviews:
         await self._helm.engine(Capability.REVIEW, agent=session.options.agent)
         return await self._helm.run_other_turn(session.id, turn, on_task=on_task)
 
+    @verb(READS)
     async def report(self, session_id: str) -> VerifiedReview | None:
         """Return the findings of the newest review in a session; None while it runs, or if none completed.
 

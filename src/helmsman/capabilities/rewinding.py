@@ -42,6 +42,7 @@ from helmsman.git.turn_snapshots import (
     take_before,
 )
 from helmsman.model.events import PastTurn, RewindRequested, TurnRequested, UserMessage
+from helmsman.model.nature import ACTS, READS, verb
 from helmsman.model.options import ASKS, DEFAULT_AGENT, WRITES
 from helmsman.steering.turn_errors import busy
 
@@ -261,6 +262,7 @@ class Rewinding:
         self._snapshots = snapshots
         self._upkeep = upkeep
 
+    @verb(READS)
     async def preview(
         self, session_id: str, *, to: int | str | None = None, part: RewindPart | None = None, undo: bool = False
     ) -> Rewind:
@@ -280,6 +282,7 @@ class Rewinding:
         """
         return (await self._plan(session_id, to, part, undo=undo)).shown
 
+    @verb(ACTS)
     async def rewind(
         self,
         session_id: str,

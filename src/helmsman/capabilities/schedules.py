@@ -10,6 +10,7 @@ from helmsman.base.files import is_inside, refuse_outside
 from helmsman.base.structs import pack, replace
 from helmsman.errors import ConfirmationNeeded, InvalidInput, NotYours, ScheduleNotFound, Unanswered, Unsupported
 from helmsman.model.inputs import session_options, session_words, takes_work_options, turn_request, worktree_options
+from helmsman.model.nature import ACTS, READS, verb
 from helmsman.model.options import PathLike, SessionOptions, TurnLimits, WorkOptions
 from helmsman.schedules.store import Missed, Schedule, ScheduleRun, new_schedule_id
 from helmsman.schedules.when import parse_when
@@ -56,6 +57,7 @@ class Schedules:
         self._helm = helm
         self._store: Store = store or helm.schedules
 
+    @verb(ACTS)
     @takes_work_options
     async def add(
         self,
@@ -128,11 +130,13 @@ class Schedules:
         policy = TurnPolicy.of(settings, limits, hub_fingerprint(settings))
         return dict(pack(replace(policy, client=None)))  # what its runs ask is for people
 
+    @verb(READS)
     async def list(self) -> tuple[Schedule, ...]:
         """Return all schedules, oldest first."""
         roots = self._helm.allowed_roots
         return tuple(one for one in await self._store.all() if not roots or is_inside(Path(one.directory), roots))
 
+    @verb(READS)
     async def get(self, schedule_id: str) -> Schedule:
         """Return a schedule by its id, or by a unique prefix.
 
@@ -149,16 +153,19 @@ class Schedules:
             refuse_outside(Path(found[0].directory), roots, "schedule_id")
         return found[0]
 
+    @verb(READS)
     async def runs(self, schedule_id: str, limit: int = _RUNS_SHOWN) -> tuple[ScheduleRun, ...]:
         """Return the due times and their outcomes, newest first."""
         return await self._store.runs((await self.get(schedule_id)).id, limit)
 
+    @verb(ACTS)
     async def pause(self, schedule_id: str) -> Schedule:
         """Pause it: it starts nothing until it is resumed."""
         schedule = await self.get(schedule_id)
         await self._store.pause(schedule.id, is_paused=True, next_at=None)
         return await self.get(schedule.id)
 
+    @verb(ACTS)
     async def resume(self, schedule_id: str) -> Schedule:
         """Resume it at its next due time. Runs missed during the pause are not made up.
 
@@ -171,6 +178,7 @@ class Schedules:
         _refuse_proposed(schedule)
         return await self._resume(schedule)
 
+    @verb(ACTS)
     async def confirm(self, schedule_id: str) -> Schedule:
         """Enable a proposed schedule, after a user has seen its description (`what_begins`).
 
@@ -191,6 +199,7 @@ class Schedules:
         await self._store.pause(schedule.id, is_paused=False, next_at=next_at)
         return await self.get(schedule.id)
 
+    @verb(ACTS)
     async def run_now(self, schedule_id: str) -> Task:
         """Start a run now; its times stay unchanged.
 
@@ -206,6 +215,7 @@ class Schedules:
             raise Unsupported("Schedules are run by the hub, and here the service is inside this process.")
         return await self._store.begin_now(schedule)
 
+    @verb(ACTS)
     async def remove(self, schedule_id: str) -> Schedule:
         """Remove it. Runs that have started continue, and stay in the list of tasks."""
         schedule = await self.get(schedule_id)

@@ -29,6 +29,7 @@ from helmsman.errors import HelmsmanError, InvalidInput, RegistryUnavailable
 from helmsman.git.worktree import places
 from helmsman.model.events import CommandExecution, FileChange, Item, PastTurn
 from helmsman.model.inputs import searched_directory
+from helmsman.model.nature import READS, verb
 from helmsman.sessions.history import turns_of, unknown_turns
 from helmsman.settings import ensure_state_dir
 from helmsman.steering.listing import page_of_all
@@ -100,6 +101,7 @@ class TranscriptSearch:
         self._updated_at = -_LATELY_SECONDS
         self._updating: anyio.Event | None = None
 
+    @verb(READS)
     async def find(
         self,
         words: str,

@@ -26,6 +26,7 @@ from helmsman.model.events import (
     TurnsForgotten,
 )
 from helmsman.model.inputs import turn_input
+from helmsman.model.nature import ACTS, ARRANGES, READS, STOPS, verb
 from helmsman.steering.turn_errors import busy
 from helmsman.steering.turn_runner import towards
 
@@ -52,6 +53,7 @@ class Upkeep:
     def __init__(self, helm: Steering) -> None:
         self._helm = helm
 
+    @verb(ACTS)
     async def roll_back(self, session_id: str, turns: int = 1) -> Session:
         """Forget the last turns of a session. Files stay as the turns left them.
 
@@ -76,6 +78,7 @@ class Upkeep:
         session.apply(TurnsForgotten(session_id=session.id, count=turns, final_message=message))
         return session
 
+    @verb(ACTS)
     async def compact(self, session_id: str) -> Session:
         """Let Codex replace a session's history by a summary. That is a turn and a task; returns when it is under way.
 
@@ -90,6 +93,7 @@ class Upkeep:
             session_id, "Compact the history", lambda engine: engine.compact(session_id), Capability.COMPACT
         )
 
+    @verb(ACTS)
     async def rename(self, session_id: str, name: str) -> Session:
         """Give a session a name, which lists then show.
 
@@ -131,6 +135,7 @@ class Upkeep:
             await self._helm.session(session_id)
         await anyio.to_thread.run_sync(partial(self._helm.labels.change, session_ids, add=add, remove=remove))
 
+    @verb(ACTS)
     async def archive(self, session_id: str) -> None:
         """Archive a session: lists show it only on request, and it must be unarchived before it can continue.
 
@@ -147,6 +152,7 @@ class Upkeep:
         await anyio.to_thread.run_sync(forget_snapshots, self._helm.settings.state_dir, session.id)
         self._helm.forget(session.id)
 
+    @verb(ACTS)
     async def unarchive(self, session_id: str) -> Session:
         """Bring a session back from the archive.
 
@@ -163,6 +169,7 @@ class Upkeep:
         await (await self._helm.engine(Capability.ARCHIVE, agent=session.options.agent)).unarchive(session.id)
         return session
 
+    @verb(READS)
     async def own_terminal(self, session_id: str) -> OwnTerminal:
         """Return how to open a session in its agent's own terminal program, in parallel: both see everything, both can
         answer.
@@ -186,6 +193,7 @@ class Upkeep:
 
     # --- goals -------------------------------------------------------------------------------------------------------
 
+    @verb(READS)
     async def goal(self, session_id: str) -> Goal | None:
         """Return the objective of a session, if it has one.
 
@@ -194,6 +202,7 @@ class Upkeep:
         """
         return await (await self._goal_keeper(session_id)).goal(session_id)
 
+    @verb(ACTS)
     async def set_goal(
         self, session_id: str, objective: str, *, on_question: QuestionHandler | None = None
     ) -> Goal | None:
@@ -221,6 +230,7 @@ class Upkeep:
         session.apply(GoalChanged(session_id=session.id, goal=objective))
         return goals[0]
 
+    @verb(ACTS)
     async def clear_goal(self, session_id: str) -> None:
         """Clear a session's goal. A running turn continues to its end, and no further one follows.
 
@@ -276,6 +286,7 @@ class MessageQueue:
     def __init__(self, helm: Steering) -> None:
         self._helm = helm
 
+    @verb(STOPS)
     async def drop(self, session_id: str, task_id: str) -> None:
         """Take a queued message back. Its task is then canceled.
 
@@ -286,6 +297,7 @@ class MessageQueue:
         self._helm.task_writer.cancel(task_id, _TAKEN_BACK)
         session.apply(MessageUnqueued(session_id=session.id, task_id=task_id))
 
+    @verb(ARRANGES)
     async def move(self, session_id: str, task_id: str, place: int) -> None:
         """Put a queued message at this place of the queue, counted from 1.
 

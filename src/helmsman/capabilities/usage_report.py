@@ -17,6 +17,7 @@ from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput, RegistryUnavailable
 from helmsman.git.worktree import places, projects
 from helmsman.model.events import ModelUsage, Usage
+from helmsman.model.nature import READS, verb
 from helmsman.sessions.history import SpentTurn
 from helmsman.tasks.agent_records import WRITES_AFTER
 
@@ -418,6 +419,7 @@ class UsageReports:
         self._prices = prices
         self._spendings = Spendings(helm.agents, helm.settings, helm.environment)
 
+    @verb(READS)
     async def report(
         self, *, since: datetime | str | None = None, group_by: GroupBy = "day", agent: str | None = None
     ) -> UsageReport:
@@ -435,6 +437,7 @@ class UsageReports:
         stored = await self._stored()
         return await anyio.to_thread.run_sync(partial(self._report, stored, group_by, begin, agent))
 
+    @verb(READS)
     async def spent_since(self, since: datetime) -> list[Spending]:
         """Return the spending of each turn begun since then, including running ones.
 
@@ -444,6 +447,7 @@ class UsageReports:
         running = self._helm.task_writer.used_by_turns()
         return await anyio.to_thread.run_sync(partial(self._spent_since, stored, running, since.timestamp()))
 
+    @verb(READS)
     async def of_session(self, session_id: str) -> list[SpentTurn]:
         """Return what each turn of a session and of its sub-agents has spent."""
         stored = await self._stored(session_id)

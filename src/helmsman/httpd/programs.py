@@ -45,10 +45,10 @@ from helmsman.httpd.unix_connection import connection_of
 from helmsman.hub.control import BRIDGES_PATH, PROGRAMS_PATH
 from helmsman.hub.conversation import DASHBOARD_PATH, EVENTS, RESULT, WELCOME
 from helmsman.hub.process import OTHER_STORE, NotServed
+from helmsman.hub.verbs import VERBS
 from helmsman.hub.wire import function_types, pack_error, pack_value, parameters_of, type_of, unpack_value
 from helmsman.model.client_tools import ToolResult
 from helmsman.model.events import ItemDelta, ItemEnded, ItemStarted, ItemUpdated
-from helmsman.operations.nature import READS, VERBS, nature_of
 from helmsman.service import HelmsmanService
 from helmsman.sessions.copies import EventOnWire, copy_of, facts_of, to_wire
 from helmsman.settings import Settings, load_settings
@@ -333,7 +333,7 @@ class _Program:
     def begin(self, call: Mapping[str, Any]) -> None:
         """Begin a call. Its result is an event. A request that is repeated on another connection begins nothing."""
         number, verb = int(call["number"]), str(call["verb"])
-        nature = nature_of(verb) if verb in VERBS else READS
+        nature, _ = VERBS.get(verb, VERBS[EVENTS])
         if number in self._running:
             return
         if len(self._running) >= _MOST_CALLS:
@@ -434,13 +434,14 @@ class _Program:
             return {"value": await self._events_after(str(session_id), int(cursor))}
         if verb not in VERBS:
             raise TypeError(f"Helmsman cannot be asked for {verb}")
-        if nature_of(verb).repeat == "freely":
+        nature, _ = VERBS[verb]
+        if nature.repeat == "freely":
             return self._shown(await self._do(verb, params))
 
         async def do() -> dict[str, Any]:
             return self._shown(await self._do(verb, params))
 
-        result = await self._once(number, params, do, repeatable=nature_of(verb).repeat == "finds out")
+        result = await self._once(number, params, do, repeatable=nature.repeat == "finds out")
         for session_id in result.get("sessions", ()):
             if session_id not in self._helm.sessions:  # of one that an earlier hub answered
                 await self._helm.session(session_id)

@@ -53,9 +53,9 @@ from helmsman.hub.launch import (
     start_successor,
 )
 from helmsman.hub.suspects import GAVE_UP, Suspect
+from helmsman.hub.verbs import READING, VERBS
 from helmsman.hub.wire import RESULT, callbacks_of, pack_value, type_of, unpack_error, unpack_value
 from helmsman.model.client_tools import definitions_of, functions_of, result_of
-from helmsman.operations.nature import READING, VERBS
 from helmsman.sessions.copies import SessionCopy, SessionFacts, apply_facts, catch_up, from_wire
 from helmsman.sessions.feed import Feed, Page
 from helmsman.sessions.handlers import ask_handler
@@ -85,7 +85,7 @@ _LOOK_SECONDS: Final = 60.0
 _MOST_BYTES: Final = 64 * 1024 * 1024
 """Maximum number of bytes that another machine may send in one line."""
 _TOLD_CHARS: Final = 500
-_LOOKS: Final = (READING | {EVENTS}) - {"tasks.wait", "tasks.local.follow"}
+_LOOKS: Final = READING - {"tasks.wait", "tasks.local.follow"}
 """Calls that only read: their answer comes soon, or never."""
 
 
@@ -462,8 +462,11 @@ class HubClient:
     def _once(self, verb: str) -> tuple[str, int] | None:
         """Return the id of a call to another machine, which stays the same for every hub that repeats it."""
         called = call_key.get()
-        reads = verb == EVENTS or verb in READING
-        return None if called is None or reads or isinstance(self._connector, HubConnector) else called.next_elsewhere()
+        return (
+            None
+            if called is None or verb in READING or isinstance(self._connector, HubConnector)
+            else called.next_elsewhere()
+        )
 
     async def _reached(self) -> HubConversation:
         while self._peer is None or self._peer.closed is not None:

@@ -1,7 +1,7 @@
 """JSON of calls between a program and the hub: arguments and results, by the declared types of the verbs.
 
 A value is encoded as the codec of events does it (`helmsman.base.structs`). It does not say its type: both sides know the
-types of a verb from `helmsman.hub.verb_types`. A session is sent as its id, and a function of the program as a number.
+types of a verb from `helmsman.hub.verbs`. A session is sent as its id, and a function of the program as a number.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from datetime import datetime
 from functools import cache
 from inspect import get_annotations
 from pathlib import Path
-from typing import Any, Final, Literal, get_args, get_origin
+from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from helmsman.base.structs import path_from_text
 from helmsman.errors import HelmsmanError
-from helmsman.hub.verb_types import OPTION_TYPES, VERB_TYPES
+from helmsman.hub.verbs import VERBS
+from helmsman.model import options
 from helmsman.sessions.session import Session
 
 _MODULE: Final = re.compile(r"helmsman(?:\.[a-z_0-9]+)+")
@@ -42,19 +43,29 @@ _MISTAKES: Final[Mapping[str, type[Exception]]] = {"TypeError": TypeError, "Valu
 
 
 @cache
-def _signature(declared: str) -> Mapping[str, str]:
-    """Return the types in a signature by the names of its parameters, and of the result as `RESULT`."""
-    function = ast.parse(f"def verb{declared}: ...").body[0]
+def _signature(verb: str) -> tuple[Mapping[str, str], str | None]:
+    """Return the types of a verb's parameters by their names, of its result as `RESULT`, and its group of options."""
+    function = ast.parse(f"def verb{VERBS[verb][1]}: ...").body[0]
     assert isinstance(function, ast.FunctionDef)
     types = {one.arg: ast.unparse(one.annotation) for one in function.args.args if one.annotation is not None}
-    if (options := function.args.kwarg) is not None and options.annotation is not None:
-        types |= _signature(OPTION_TYPES[ast.unparse(options.annotation)])
-    return types if function.returns is None else {**types, RESULT: ast.unparse(function.returns)}
+    if function.returns is not None:
+        types[RESULT] = ast.unparse(function.returns)
+    group = function.args.kwarg
+    return types, None if group is None or group.annotation is None else ast.unparse(group.annotation)
 
 
 def parameters_of(verb: str) -> Sequence[str]:
     """Return the names of a verb's parameters, in their order."""
-    return [name for name in _signature(VERB_TYPES[verb]) if name != RESULT]
+    types, group = _signature(verb)
+    return [*(name for name in types if name != RESULT), *_options(group)]
+
+
+@cache
+def _options(group: str | None) -> Mapping[str, Any]:
+    """Return the types of a group of options (`helmsman.model.options`) by their names."""
+    kinds = {} if group is None else get_type_hints(getattr(options, group))
+    # A path is sent as text.
+    return {name: Sequence[str] if kind == Sequence[options.PathLike] else kind for name, kind in kinds.items()}
 
 
 @cache
@@ -63,9 +74,10 @@ def type_of(verb: str, name: str) -> Any:
 
     Loads the modules of this type only.
     """
-    declared = _signature(VERB_TYPES[verb]).get(name)
-    if declared is None:
-        return None
+    types, group = _signature(verb)
+    if name not in types:
+        return _options(group).get(name)
+    declared = types[name]
     # Only the modules of this type, because all of them together take long to import.
     for module in set(_MODULE.findall(declared)):
         importlib.import_module(module)
@@ -74,14 +86,13 @@ def type_of(verb: str, name: str) -> Any:
     def typed() -> None: ...
 
     typed.__annotations__ = {name: declared}
-    return get_annotations(typed, globals={**_NAMES, "helmsman": importlib.import_module("helmsman")}, eval_str=True)[
-        name
-    ]
+    names = {**_NAMES, "helmsman": importlib.import_module("helmsman")}
+    return get_annotations(typed, globals=names, eval_str=True)[name]
 
 
 def callbacks_of(verb: str) -> Sequence[tuple[Any, ...]]:
     """Return the types of the arguments of each function that a verb takes."""
-    named = [name for name, kind in _signature(VERB_TYPES[verb]).items() if kind.startswith("Callable[")]
+    named = [name for name, kind in _signature(verb)[0].items() if kind.startswith("Callable[")]
     return [found for name in named if (found := function_types(type_of(verb, name))) is not None]
 
 

@@ -24,7 +24,7 @@ from helmsman.mcp.call import CallContext
 from helmsman.mcp.toolset import Tool
 from helmsman.mcp.waiting import HEARTBEAT_SECONDS, report_progress, wait_for_session
 from helmsman.model.inputs import directory
-from helmsman.operations.nature import ACTS, ANSWERS, ARRANGES, READS, STARTS, STOPS
+from helmsman.model.nature import ACTS, ANSWERS, ARRANGES, READS, STARTS, STOPS
 from helmsman.operations.table import Deferred, Operation, operation
 from helmsman.operations.texts import CODEX, voice_of
 from helmsman.shapes import task_contract as contract

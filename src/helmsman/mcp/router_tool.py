@@ -39,8 +39,8 @@ from helmsman.mcp.router_words import (
 from helmsman.mcp.toolset import Tool
 from helmsman.model.events import CommandExecution
 from helmsman.model.inputs import directory
+from helmsman.model.nature import STARTS
 from helmsman.model.question_text import part_texts
-from helmsman.operations.nature import STARTS
 from helmsman.operations.table import Deferred, Operation, operation
 from helmsman.operations.texts import CODEX, voice_of
 from helmsman.router.intent import Hints, parse, says_it

@@ -27,7 +27,7 @@ from helmsman.mcp.current_call import NumberedCall, current_call
 from helmsman.mcp.resources import client_of
 from helmsman.mcp.tool_search import CALL, FIND, ToolSearch, called_through, found_result, query_in
 from helmsman.mcp.waiting import ClientCall
-from helmsman.operations.nature import ACTS, Nature
+from helmsman.model.nature import ACTS, Nature
 from helmsman.operations.schemas import listed_schema
 from helmsman.operations.table import Deferred, Operation
 from helmsman.operations.texts import CODEX, FOR_ANY, FOR_CODEX, Voice, naming_only, rendered, with_descriptions

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field
 
 from helmsman.agents.protocol import Capability
 from helmsman.base.sanitize import exact
-from helmsman.operations.nature import READS
+from helmsman.model.nature import READS
 from helmsman.operations.table import OperationCall, operation
 from helmsman.operations.texts import CODEX
 from helmsman.shapes.contract import Input, NothingInput, Output

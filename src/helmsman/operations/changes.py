@@ -9,7 +9,7 @@ from pydantic import Field
 from helmsman.base.truncate import OUTPUT_CHARS, cut, listed
 from helmsman.capabilities.changes import DiffScope
 from helmsman.capabilities.shown_diffs import diff_page
-from helmsman.operations.nature import MOVES_CHANGES, READS
+from helmsman.model.nature import MOVES_CHANGES, READS
 from helmsman.operations.table import OperationCall, operation
 from helmsman.shapes.contract import ChangedFile, Input, Output, SessionId, SessionInput
 from helmsman.shapes.rendering import applied_as_dict, diff_as_dict

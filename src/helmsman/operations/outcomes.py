@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from helmsman.errors import InvalidInput
-from helmsman.operations.nature import STARTS, STARTS_REVIEW
+from helmsman.model.nature import STARTS, STARTS_REVIEW
 from helmsman.operations.table import Deferred, OperationCall, operation
 from helmsman.shapes import outcomes as shapes
 from helmsman.shapes.job_answers import job_in_words, job_output

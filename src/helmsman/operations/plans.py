@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from helmsman.agents.protocol import Capability
-from helmsman.operations.nature import ACTS
+from helmsman.model.nature import ACTS
 from helmsman.operations.sessions import refuse_unknown_effort, state_in_words
 from helmsman.operations.table import OperationCall, operation
 from helmsman.operations.texts import CODEX

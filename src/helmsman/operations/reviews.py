@@ -9,8 +9,8 @@ from pydantic import Field
 from helmsman.base.sanitize import exact
 from helmsman.capabilities.outcomes.reports import EvidenceData
 from helmsman.errors import InvalidInput
+from helmsman.model.nature import REVIEWS
 from helmsman.model.options import ReviewKind, ReviewTarget, SafetyOptions
-from helmsman.operations.nature import REVIEWS
 from helmsman.operations.table import OperationCall, operation
 from helmsman.operations.texts import CODEX
 from helmsman.sessions.state import SessionStatus

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from helmsman.base.truncate import TEXT_CHARS, cut
 from helmsman.capabilities.rewinding import RewindPart
-from helmsman.operations.nature import FORGETS
+from helmsman.model.nature import FORGETS
 from helmsman.operations.table import OperationCall, operation
 from helmsman.shapes.contract import ChangedFile, Input, Output, SessionId
 from helmsman.shapes.rewinds import rewind_as_dict, rewind_in_words

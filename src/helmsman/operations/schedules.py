@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from helmsman.errors import InvalidInput
-from helmsman.operations.nature import ACTS
+from helmsman.model.nature import ACTS
 from helmsman.operations.table import Deferred, OperationCall, operation
 from helmsman.operations.texts import CODEX
 from helmsman.shapes.contract import Output

@@ -10,7 +10,7 @@ from pydantic import Field
 from helmsman.base.sanitize import exact
 from helmsman.base.truncate import LINE_CHARS, cut
 from helmsman.errors import InvalidInput, Unsupported
-from helmsman.operations.nature import ANSWERS, INTERRUPTS, READS, STARTS
+from helmsman.model.nature import ANSWERS, INTERRUPTS, READS, STARTS
 from helmsman.operations.table import Deferred, OperationCall, operation
 from helmsman.operations.texts import CODEX
 from helmsman.shapes import contract

@@ -1,7 +1,7 @@
 """Table of operations: what users can ask for, each declared once.
 
 An operation is a function with models for its input and output, a title and a docstring as templates
-(`helmsman.operations.texts`), and its nature (`helmsman.operations.nature`). `operations.toolsets` lists them. MCP
+(`helmsman.operations.texts`), and its nature (`helmsman.model.nature`). `operations.toolsets` lists them. MCP
 tools and `docs/reference.md` are derived from these declarations.
 """
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from helmsman.agents.protocol import Capability
     from helmsman.capabilities.service import AgentService
-    from helmsman.operations.nature import Nature
+    from helmsman.model.nature import Nature
     from helmsman.sessions.session import QuestionHandler, Session
     from helmsman.tasks.model import Task
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from helmsman.agents.protocol import Capability
-from helmsman.operations.nature import ACTS, ARRANGES, FORGETS
+from helmsman.model.nature import ACTS, ARRANGES, FORGETS
 from helmsman.operations.sessions import state_in_words
 from helmsman.operations.table import OperationCall, operation
 from helmsman.sessions.state import SessionStatus

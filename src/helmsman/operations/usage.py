@@ -8,7 +8,7 @@ from pydantic import Field
 
 from helmsman.base.json_values import iso_time
 from helmsman.capabilities.usage_report import GroupBy, merged
-from helmsman.operations.nature import READS
+from helmsman.model.nature import READS
 from helmsman.operations.table import OperationCall, operation
 from helmsman.shapes.contract import Input, Output
 from helmsman.shapes.rendering import budget_as_dict, spent_as_dict

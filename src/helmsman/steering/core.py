@@ -58,6 +58,7 @@ from helmsman.model.inputs import (
     turn_request,
     worktree_options,
 )
+from helmsman.model.nature import ACTS, ANSWERS, INTERRUPTS, READS, STARTS, verb
 from helmsman.model.options import LIST_LIMIT
 from helmsman.model.questions import read_answers
 from helmsman.sessions.question_broker import answer_text
@@ -109,6 +110,7 @@ class Steering(TurnRunner):
 
     # --- the engine --------------------------------------------------------------------------------------------------
 
+    @verb(READS)
     async def installed(self, agent: str) -> Installed | None:
         """Return the installed program of an agent, or None for an agent without a program.
 
@@ -136,6 +138,7 @@ class Steering(TurnRunner):
 
     # --- verbs -------------------------------------------------------------------------------------------------------
 
+    @verb(STARTS)
     @takes_turn_options
     async def start(
         self,
@@ -338,6 +341,7 @@ class Steering(TurnRunner):
         except HelmsmanError as error:
             log.warning("a turn without a caller could not be stopped: %s", error)
 
+    @verb(STARTS)
     @takes_turn_options
     async def say(
         self,
@@ -445,6 +449,7 @@ class Steering(TurnRunner):
             lambda: self.run_turn(session, session.request(turn), on_task=on_task, begin=begin)
         )
 
+    @verb(ACTS)
     async def steer(self, session_id: str, text: str) -> None:
         """Put a message into the running turn.
 
@@ -521,6 +526,7 @@ class Steering(TurnRunner):
                     await self._shared.is_recovered.wait()
         return session
 
+    @verb(INTERRUPTS)
     async def interrupt(self, session_id: str) -> Session:
         """Stop the running turn, its sub-agents and the commands it left running; in an idle session, only those."""
         session = await self.session_with_queue(session_id)
@@ -556,6 +562,7 @@ class Steering(TurnRunner):
         if session.engine is not None and usable(session.engine):
             await session.engine.end_leftovers(session.id)
 
+    @verb(ANSWERS)
     async def respond(
         self, session_id: str, question_id: str, answers: Sequence[str], *, by: AnsweredBy = PROGRAM
     ) -> Session:
@@ -593,6 +600,7 @@ class Steering(TurnRunner):
     async def _owner_of(self, session_id: str) -> McpClient | None:
         return await self._writer.registry(lambda registry: registry.owner_of(session_id))
 
+    @verb(ACTS)
     async def hand(self, session_id: str, to: str | None) -> Session:
         """Hand a session to the MCP clients with this name, so that their models answer its questions. None takes it back.
 
@@ -616,6 +624,7 @@ class Steering(TurnRunner):
             raise
         return session
 
+    @verb(ACTS)
     async def give_up(self, session_id: str, question_id: str) -> None:
         """Refuse a question after its handler failed in another process."""
         session = await self.session(session_id)
@@ -623,6 +632,7 @@ class Steering(TurnRunner):
         if question is not None:
             await self.broker.give_up(session, question)
 
+    @verb(ACTS)
     @takes_start_options
     async def fork(
         self,
@@ -661,6 +671,7 @@ class Steering(TurnRunner):
 
         return await self._begin_shielded(begin)
 
+    @verb(READS)
     async def list(
         self,
         *,
@@ -704,6 +715,7 @@ class Steering(TurnRunner):
             return None
         return await anyio.to_thread.run_sync(directories_of, searched_directory(directory), self.settings.state_dir)
 
+    @verb(READS)
     async def last_statuses(self, sessions: Sequence[tuple[SessionInfo, Sequence[Task]]]) -> dict[str, SessionStatus]:
         """Return the status of listed sessions, of those that are not loaded here the outcome of the last turn. Each is
         given with its tasks.

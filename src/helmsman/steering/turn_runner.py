@@ -45,6 +45,7 @@ from helmsman.model.events import (
     UserMessage,
     WorktreeAssigned,
 )
+from helmsman.model.nature import READS, verb
 from helmsman.model.options import DEFAULT_AGENT, TurnInput, TurnLimits
 from helmsman.model.request import TurnRequest
 from helmsman.sessions.history import SpentTurn, completed, turns_of, unknown_turns
@@ -210,6 +211,7 @@ class TurnRunner(Verbs, Hooks):
         """Environment variables of the caller."""
         return self._caller.environment if self._env is None else self._env
 
+    @verb(READS)
     async def capabilities(self, agent: str | None = None) -> Capabilities:
         """Return the capabilities of an agent (the default one), and the agents that have the others."""
         can = await self.agents[agent or self.settings.default_agent].capabilities(self.settings, self._env)
@@ -402,6 +404,7 @@ class TurnRunner(Verbs, Hooks):
             log.info("the turns of session %s are not known: %s", session_id, error)
             return ()
 
+    @verb(READS)
     async def history(self, session_id: str) -> tuple[PastTurn, ...]:
         """Return all turns of a session, oldest first.
 
@@ -626,6 +629,7 @@ class TurnRunner(Verbs, Hooks):
         if session.state.limits:
             self._shared.tasks.start_soon(watch_turn, session, session.state.limits)
 
+    @verb(READS)
     async def session(self, session_id: str) -> Session:
         """Return a session by its id, known or found on disk.
 

@@ -27,6 +27,7 @@ from helmsman.errors import HelmsmanError, InvalidInput
 from helmsman.git.command import find_git
 from helmsman.model.events import QuestionAsked, QuestionClosed, TurnEnded
 from helmsman.model.inputs import session_options
+from helmsman.model.nature import STARTS, verb
 from helmsman.steering.turn_policy import TurnPolicy
 from helmsman.tasks.call_key import call_key
 from helmsman.tasks.model import TaskChanges, TaskDraft
@@ -76,6 +77,7 @@ class Outcomes:
         self._tasks = tasks
         self._budgets = budgets
 
+    @verb(STARTS)
     async def start(self, wanted: Wanted, *, idempotency_key: str | None = None) -> Task:
         """Start a job and return its task, which names the agents and the reasons (`selected_agents`). Idempotent by key.
 

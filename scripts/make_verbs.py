@@ -1,7 +1,7 @@
-"""Writes src/helmsman/hub/verb_types.py from the verbs of the service: the types of their arguments and results.
+"""Writes src/helmsman/hub/verbs.py from the verbs of the service: the types of their arguments and results.
 
-python scripts/make_verb_types.py            write it
-python scripts/make_verb_types.py --check    only say whether it is up to date
+python scripts/make_verbs.py            write it
+python scripts/make_verbs.py --check    only say whether it is up to date
 """
 
 from __future__ import annotations
@@ -15,40 +15,47 @@ import sys
 import textwrap
 import types
 import typing
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
 from generated_page import write_or_check
 from helmsman.hub.conversation import EVENTS
+from helmsman.model import nature
 from helmsman.model.client_tools import ClientTool
-from helmsman.model.options import SafetyOptions, StartOptions, TurnOptions, WorkOptions
-from helmsman.operations.nature import VERBS
+from helmsman.model.nature import NATURE, READS, Nature
 from helmsman.service import HelmsmanService
 from helmsman.settings import load_settings
 
-PAGE = "../src/helmsman/hub/verb_types.py"
-HEAD = '''"""Signatures of the verbs that a program may ask of the hub.
+PAGE = "../src/helmsman/hub/verbs.py"
+HEAD = '''"""Verbs that a program may ask of the hub: the nature of each, and its signature.
 
-Made by `scripts/make_verb_types.py` from the service, and checked against it by the tests. They are texts because a program
-needs few of them, and does not load the modules of the others.
+Made by `scripts/make_verbs.py` from the methods of the service that are declared as verbs (`helmsman.model.nature`), and
+checked against them by the tests. Signatures are texts because a program needs few of them, and does not load the modules of
+the others. `**` names a group of options (`helmsman.model.options`).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+'''
+IMPORTS = """
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-'''
-TABLES = {
-    "OPTION_TYPES": "Groups of options, which several verbs take. A verb names one behind `**`.",
-    "VERB_TYPES": "Parameters and results.",
-}
+    from helmsman.model.nature import Nature
+
+VERBS: Final[Mapping[str, tuple[Nature, str]]] = {
+"""
+TAIL = """}
+READING: Final = frozenset(verb for verb, (nature, _) in VERBS.items() if nature.reads)
+"""
 EVENTS_TYPES = "(session_id: str, cursor: int) -> tuple[int, list[tuple[str, str, str]]]"
 LINE = 120
+PARTS = [*(name for name in dir(HelmsmanService) if hasattr(getattr(HelmsmanService, name), NATURE)), "extras", "tasks"]
+"""Verbs and parts of the service itself."""
 KEPT_BY_PROGRAM = frozenset({"on_question", "bring", "self"})
 """Parameters that the program itself handles."""
 
@@ -62,28 +69,40 @@ def module() -> str:
     """Return the module as text."""
     settings = load_settings({}, {"HOME": "/"}, Path("/"))
     service = HelmsmanService(settings, env={})
-    verbs = {EVENTS: EVENTS_TYPES, **{verb: declared(service, verb) for verb in VERBS}}
-    tables = zip(TABLES.items(), (option_groups(), verbs), strict=True)
-    return HEAD + "\n".join(table(name, meaning, entries) for (name, meaning), entries in tables)
+    verbs = {EVENTS: (READS, EVENTS_TYPES), **dict(verbs_of(service, "", PARTS))}
+    # By identity: natures with different names may be equal.
+    natures = {id(value): name for name, value in vars(nature).items() if isinstance(value, Nature)}
+    lines: list[str] = []
+    for name, (kind, signature) in sorted(verbs.items()):
+        lines += entry(name, natures[id(kind)], signature)
+    used = sorted({natures[id(kind)] for kind, _ in verbs.values()})
+    return "\n".join(
+        [f"{HEAD}from helmsman.model.nature import {', '.join(used)}", f"{IMPORTS}{chr(10).join(lines)}", TAIL]
+    )
 
 
-def table(name: str, meaning: str, entries: Mapping[str, str]) -> str:
-    """Return one mapping of names to signatures, in lines of at most 120 characters."""
-    lines = [f"{name}: Final[Mapping[str, str]] = {{"]
-    for key, signature in sorted(entries.items()):
-        if len(line := f'    "{key}": "{signature}",') <= LINE:
-            lines.append(line)
-        else:
-            wrapped = textwrap.wrap(
-                signature, LINE - 10, drop_whitespace=False, break_long_words=False, break_on_hyphens=False
-            )
-            lines += [f'    "{key}": (', *(f'        "{part}"' for part in wrapped), "    ),"]
-    return "\n".join([*lines, "}", f'"""{meaning}"""', ""])
+def verbs_of(part: object, path: str, names: Collection[str]) -> Iterator[tuple[str, tuple[Nature, str]]]:
+    """Yield the verbs of the service or of a part of it, and of the parts in it."""
+    for name in names:
+        value = getattr(part, name)
+        if (kind := getattr(value, NATURE, None)) is not None:
+            yield path + name, (kind, declared(value))
+        elif type(value).__module__.startswith("helmsman.capabilities."):
+            yield from verbs_of(value, f"{path}{name}.", [one for one in dir(value) if not one.startswith("_")])
 
 
-def declared(service: HelmsmanService, verb: str) -> str:
+def entry(name: str, kind: str, signature: str) -> list[str]:
+    """Return the entry of a verb, in lines of at most 120 characters."""
+    if len(line := f'    "{name}": ({kind}, "{signature}"),') <= LINE:
+        return [line]
+    wrapped = textwrap.wrap(signature, LINE - 10, drop_whitespace=False, break_long_words=False, break_on_hyphens=False)
+    *parts, last = [f'        "{part}"' for part in wrapped]
+    return [f'    "{name}": (', f"        {kind},", *parts, f"{last},", "    ),"]
+
+
+def declared(method: Callable[..., object]) -> str:
     """Return the signature of a verb."""
-    function = inspect.unwrap(functools.reduce(getattr, verb.split("."), typing.cast("Any", service)))
+    function = inspect.unwrap(method)
     hints = hints_of(function)
     parameters = [name for name in hints if name not in {*KEPT_BY_PROGRAM, "return"}]
     listed = []
@@ -94,18 +113,6 @@ def declared(service: HelmsmanService, verb: str) -> str:
         else:
             listed.append(f"{name}: {text(hints[name])}")
     return f"({', '.join(listed)}) -> {text(hints['return'])}"
-
-
-def option_groups() -> dict[str, str]:
-    """Return the groups of options. Each one extends the one before."""
-    groups: dict[str, str] = {}
-    known: set[str] = set()
-    for group in (SafetyOptions, StartOptions, WorkOptions, TurnOptions):
-        hints = typing.get_type_hints(group)
-        listed = [f"{name}: {text(kind)}" for name, kind in hints.items() if name not in known]
-        groups[group.__name__] = f"({', '.join([*listed, *(f'**options: {name}' for name in [*groups][-1:])])})"
-        known |= hints.keys()
-    return groups
 
 
 def hints_of(function: Any) -> dict[str, Any]:
