@@ -26,7 +26,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -114,6 +114,8 @@ def image_data(path: Path) -> tuple[str, str]:
 
 
 log = logging.getLogger(__name__)
+
+SessionT = TypeVar("SessionT", bound="EngineSession")
 
 INTERRUPT_SECONDS: Final = 10.0
 """Seconds that a turn may take to stop. Half a second was seen, or no answer at all while an agent retries its model."""
@@ -203,58 +205,18 @@ class ForkPoint:
     line: str | None
 
 
-class AgentSession:
-    """A session, and the process that has it."""
+class EngineSession:
+    """A session in an engine: its state, and the turn that runs in it."""
 
-    def __init__(
-        self,
-        session_id: str,
-        directory: Path | None,
-        options: SessionOptions,
-        on_state: Callable[[AgentSession], None] = lambda session: None,
-    ) -> None:
-        """`on_state` is called after each change of the state."""
+    def __init__(self, session_id: str, on_state: Callable[[Any], None] = lambda session: None) -> None:
+        """`on_state` is called with the session after each change of the state."""
         self.id = session_id
-        self.directory = directory
-        self.options = options
-        """Those it was last used with."""
-        self.is_new = False
-        """Whether it was opened here and has had no turn. Its agent may name it with the first one."""
-        self.forked_from: ForkPoint | None = None
         self.state = ProcessState.STORED
         self.entered: list[ProcessState] = []
         """States that were not reported yet."""
         self._on_state = on_state
-        self.process: AgentProcess | None = None
-        self.conversation: Conversation | None = None
         self.turn: AgentTurn | None = None
-        self.left_turn: str | None = None
-        """The turn that an earlier hub has left, until a client asks for it. It may have ended."""
-        self.launch = ""
-        """The fingerprint of how the process was started."""
-        self.confinement: str | None = None
-        """A fingerprint of its sandbox; None without one."""
-        self.about: Mapping[str, Any] = {}
-        """What its launch, or the record of its process, says besides."""
-        self.cost: float | None = 0.0
-        """What the session has cost before this turn, as its agent tells it; None if unknown."""
         self.used_at = 0.0
-        self.lock = anyio.Lock()
-        """Held while its process is started, loaded, given a prompt, or ended."""
-        self.scope = anyio.CancelScope()
-        self.gone = anyio.Event()
-        """Set when nothing is left of its last process."""
-        self.gone.set()
-
-    @property
-    def is_enforced(self) -> bool:
-        """Return whether a sandbox restricts where the process may write."""
-        return self.confinement is not None
-
-    @property
-    def is_ending(self) -> bool:
-        """Return whether the process is about to end, so that nothing may be started in it."""
-        return self.state is ProcessState.ENDING or (self.conversation is not None and bool(self.conversation.stopped))
 
     def enter(self, state: ProcessState) -> None:
         """Change the state. A transition that `TRANSITIONS` does not know is an error in the engine."""
@@ -278,6 +240,65 @@ class AgentSession:
             if self.state in (ProcessState.RUNNING, ProcessState.STOPPING):
                 self.enter(ProcessState.IDLE)
         turn.ended.set()
+
+    def stop(self) -> None:
+        """The turn was asked to stop."""
+        if self.state is ProcessState.RUNNING:
+            self.enter(ProcessState.STOPPING)
+
+    def stamp(self, event: Event) -> None:
+        """Name the line of its own process's output as the source of an event."""
+
+
+class AgentSession(EngineSession):
+    """A session, and the process that has it."""
+
+    def __init__(
+        self,
+        session_id: str,
+        directory: Path | None,
+        options: SessionOptions,
+        on_state: Callable[[Any], None] = lambda session: None,
+    ) -> None:
+        super().__init__(session_id, on_state)
+        self.directory = directory
+        self.options = options
+        """Those it was last used with."""
+        self.is_new = False
+        """Whether it was opened here and has had no turn. Its agent may name it with the first one."""
+        self.forked_from: ForkPoint | None = None
+        self.process: AgentProcess | None = None
+        self.conversation: Conversation | None = None
+        self.left_turn: str | None = None
+        """The turn that an earlier hub has left, until a client asks for it. It may have ended."""
+        self.launch = ""
+        """The fingerprint of how the process was started."""
+        self.confinement: str | None = None
+        """A fingerprint of its sandbox; None without one."""
+        self.about: Mapping[str, Any] = {}
+        """What its launch, or the record of its process, says besides."""
+        self.cost: float | None = 0.0
+        """What the session has cost before this turn, as its agent tells it; None if unknown."""
+        self.lock = anyio.Lock()
+        """Held while its process is started, loaded, given a prompt, or ended."""
+        self.scope = anyio.CancelScope()
+        self.gone = anyio.Event()
+        """Set when nothing is left of its last process."""
+        self.gone.set()
+
+    @property
+    def is_enforced(self) -> bool:
+        """Return whether a sandbox restricts where the process may write."""
+        return self.confinement is not None
+
+    @property
+    def is_ending(self) -> bool:
+        """Return whether the process is about to end, so that nothing may be started in it."""
+        return self.state is ProcessState.ENDING or (self.conversation is not None and bool(self.conversation.stopped))
+
+    def stamp(self, event: Event) -> None:
+        if self.process is not None:
+            self.process.position.stamp(event)
 
 
 @dataclass(frozen=True, slots=True)
@@ -476,7 +497,34 @@ class AgentDialect(ABC):
         return session_not_found(self.title, session_id)
 
 
-class ProcessEngine(RoutedEngine):
+class SessionEngine(RoutedEngine, Generic[SessionT]):
+    """Engine whose sessions have a state and at most one turn, in one process each or together in one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sessions: dict[str, SessionT] = {}
+
+    def _on_state(self, session: SessionT) -> None:
+        """Report the states that a session has entered."""
+        entered, session.entered = session.entered, []
+        for state in entered:
+            event = ProcessStateChanged(session_id=session.id, state=state)
+            session.stamp(event)
+            self._router.deliver(event)
+
+    def _refuse_if_running(self, session: SessionT) -> None:
+        self._check()
+        if session.turn is not None:
+            steer = ", steer it" if Capability.STEER in self.capabilities else ""
+            raise SessionBusy(f"A turn is running in session {session.id}. Wait for it{steer}, or interrupt it.")
+
+
+def no_turn_runs(session_id: str) -> SessionIdle:
+    """Return the error for a message into a turn where none runs."""
+    return SessionIdle(f"No turn is running in session {session_id}. Send it as a new message instead.")
+
+
+class ProcessEngine(SessionEngine[AgentSession]):
     """See `helmsman.agents.protocol.Engine`. Made by `open_process_engine` only."""
 
     def __init__(
@@ -498,7 +546,6 @@ class ProcessEngine(RoutedEngine):
         self._idle = idle if dialect.idle_seconds is None else min(idle, dialect.idle_seconds)
         self._supervision = supervision
         self._context = EngineContext(tasks, self._router, self.end, self._rename)
-        self._sessions: dict[str, AgentSession] = {}
         self._positions_before: dict[str, str | None] = {}
         """Input positions of the processes that earlier hubs left, by session."""
         self._lost: HelmsmanError | None = None
@@ -602,15 +649,10 @@ class ProcessEngine(RoutedEngine):
         return session
 
     def _on_state(self, session: AgentSession) -> None:
-        """Report the states that a session has entered. A new one has no id before its agent names it."""
+        # A new session has no id before its agent names it.
         # An engine that is closed detaches from processes that run on: their state has not changed.
         if session.id and self._lost is None:
-            entered, session.entered = session.entered, []
-            for state in entered:
-                event = ProcessStateChanged(session_id=session.id, state=state)
-                if session.process is not None:
-                    session.process.position.stamp(event)
-                self._router.deliver(event)
+            super()._on_state(session)
 
     def _rename(self, session: AgentSession, session_id: str) -> None:
         self._sessions.pop(session.id, None)
@@ -673,11 +715,6 @@ class ProcessEngine(RoutedEngine):
             self._check()  # the engine may have been closed
             raise
 
-    def _refuse_if_running(self, session: AgentSession) -> None:
-        self._check()
-        if session.turn is not None:
-            raise SessionBusy(f"A turn is running in session {session.id}. Wait for it, or interrupt it.")
-
     async def steer(self, session_id: str, text: str) -> None:
         self._check()
         self.capabilities.require(Capability.STEER)
@@ -685,7 +722,7 @@ class ProcessEngine(RoutedEngine):
         turn, conversation = (None, None) if session is None else (session.turn, session.conversation)
         # An interrupted turn takes no more messages, which would begin another one.
         if session is None or turn is None or conversation is None or session.is_ending or turn.interrupted:
-            raise SessionIdle(f"No turn is running in session {session_id}. Send it as a new message instead.")
+            raise no_turn_runs(session_id)
         await conversation.steer(turn, text)
 
     async def interrupt(self, session_id: str) -> None:
@@ -703,8 +740,7 @@ class ProcessEngine(RoutedEngine):
         await anyio.to_thread.run_sync(process.processes.end_started_by_turns)
 
     async def _stop_turn(self, session: AgentSession, conversation: Conversation, turn: AgentTurn) -> None:
-        if session.state is ProcessState.RUNNING:
-            session.enter(ProcessState.STOPPING)
+        session.stop()
         with suppress(EngineLost):  # the end of the process is reported by its reader
             await conversation.stop_turn(turn)
         with anyio.move_on_after(INTERRUPT_SECONDS):

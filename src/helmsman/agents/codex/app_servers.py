@@ -533,7 +533,7 @@ class DaemonEngine(AppServerEngine):
         return begun
 
     async def steer(self, session_id: str, text: str) -> None:
-        turn_id = self._state(session_id).turn_id
+        turn_id = self._thread(session_id).turn_id
         if turn_id is not None and turn_id != self._ours.get(session_id):
             raise SessionLocked(
                 f"The turn in session {session_id} is the person's who has it open in Codex, and runs under what they have "

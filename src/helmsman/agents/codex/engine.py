@@ -56,9 +56,9 @@ from helmsman.agents.codex.processes import (
 from helmsman.agents.codex.questions import OpenQuestions
 from helmsman.agents.codex.rollout_turns import from_text, is_of, read_review
 from helmsman.agents.codex.threads import (
+    CodexThread,
     HeldMessages,
     SpareThread,
-    ThreadState,
     as_opened,
     client_tools,
     pause_goal,
@@ -67,7 +67,7 @@ from helmsman.agents.codex.threads import (
     resume_goal,
     thread_settings,
 )
-from helmsman.agents.event_router import RoutedEngine
+from helmsman.agents.process_engine import SessionEngine, no_turn_runs
 from helmsman.agents.protocol import Begun, Capabilities, Capability, InForce, Opened, OwnTerminal
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.config_values import as_toml, dotted, key_path
@@ -84,8 +84,6 @@ from helmsman.errors import (
     HelmsmanError,
     InvalidInput,
     NotLoggedIn,
-    SessionBusy,
-    SessionIdle,
 )
 from helmsman.model.answered_by import TURN_ENDED
 from helmsman.model.events import (
@@ -98,7 +96,6 @@ from helmsman.model.events import (
     McpToolCall,
     PastTurn,
     ProcessState,
-    ProcessStateChanged,
     RateLimitsReported,
     TurnEnded,
     TurnStarted,
@@ -220,7 +217,7 @@ INTERRUPT_TIMEOUT: Final = 10.0
 _INTERRUPT_AGAIN: Final = 0.05
 
 
-class AppServerEngine(RoutedEngine):
+class AppServerEngine(SessionEngine[CodexThread]):
     """See `helmsman.agents.protocol.Engine`. Made by `open_app_server` only."""
 
     listens_at: tuple[Path, Path] | None = None
@@ -260,8 +257,7 @@ class AppServerEngine(RoutedEngine):
         self._configuration = Configuration(self.api.config, codex_home, is_local=binary.remote is None)
         self._logins = CodexLogins(self.api, self._configuration)
         self._spare = SpareThread(tasks, self.api, binary, self._configuration)
-        self._threads: dict[str, ThreadState] = {}
-        self._questions = OpenQuestions(tasks, self._peer, self.api, binary, self._router, self._threads, codex_home)
+        self._questions = OpenQuestions(tasks, self._peer, self.api, binary, self._router, self._sessions, codex_home)
         self._rate_limits: list[RateLimitsReported] = []
         """Newest limits, if any. A list, because views of the engine share it."""
         self._capabilities = app_server_capabilities(binary, detached=engine_id is not None)
@@ -307,7 +303,7 @@ class AppServerEngine(RoutedEngine):
         self._tasks.start_soon(self.api.watch, self._is_busy)
 
     def _is_busy(self) -> bool:
-        return any(state.turn_id for state in self._threads.values())
+        return any(thread.turn is not None for thread in self._sessions.values())
 
     def leave(self) -> None:
         """Prepare to close the connection. Turns in a detached engine keep running, so no session is reported as ended."""
@@ -324,12 +320,12 @@ class AppServerEngine(RoutedEngine):
 
     def keep_goal_paused(self, session_id: str) -> None:
         """Leave the goal paused, so that Helmsman does not resume it automatically."""
-        self._state(session_id).is_goal_paused = False
+        self._thread(session_id).is_goal_paused = False
 
     def forget(self, session_id: str) -> None:
         """Drop the state of a session that Codex has unloaded."""
-        self._enter(session_id, ProcessState.STORED)
-        self._threads.pop(session_id, None)
+        if (thread := self._sessions.pop(session_id, None)) is not None:
+            thread.enter(ProcessState.STORED)
         self._held.forget(session_id)
         self._router.detach(session_id)
 
@@ -343,7 +339,7 @@ class AppServerEngine(RoutedEngine):
 
     async def resume(self, session_id: str, options: SessionOptions) -> Opened:
         access = await self._plan(options, resuming=True)
-        is_loaded = session_id in self._threads
+        is_loaded = session_id in self._sessions
         # Another process may have left the thread loaded. Codex then ignores the options of the resume.
         if not is_loaded and self._id is not None and session_id in await self.api.loaded_threads():
             is_loaded = True
@@ -359,7 +355,7 @@ class AppServerEngine(RoutedEngine):
                 with anyio.CancelScope(shield=True):
                     await resume_goal(self.api, session_id)
             raise
-        self._state(session_id).is_goal_paused |= is_goal_paused
+        self._thread(session_id).is_goal_paused |= is_goal_paused
         # Messages about a turn that an earlier hub left were held until the session had an owner.
         if self._held.is_running(session_id):
             await self._let_speak(session_id)
@@ -394,7 +390,7 @@ class AppServerEngine(RoutedEngine):
 
     async def _attach_to(self, thread_id: str, options: SessionOptions, access: Access) -> Opened:
         """Attach to a loaded thread. Its newest turn comes from the output of Codex, or else in Codex's answer."""
-        state, settings = self._state(thread_id), thread_settings(options, access)
+        state, settings = self._thread(thread_id), thread_settings(options, access)
         if self._held.has_replayed(thread_id):
             if self.binary.can(Feature.THREAD_STATUS):
                 thread = await self.api.resume_thread(thread_id, settings)
@@ -402,7 +398,7 @@ class AppServerEngine(RoutedEngine):
                 thread = await self.api.read_thread(thread_id)
             # The policy is known before events are released, which may be questions.
             state.opened(thread, options, access)
-            self._loaded_here(thread)
+            state.loaded(is_active=thread.is_active)
             await self._let_speak(thread_id)
         else:
             # Hold what Codex sends from here: it must come after the turn that its answer contains.
@@ -410,14 +406,14 @@ class AppServerEngine(RoutedEngine):
             try:
                 thread = await self.api.join_thread(thread_id, settings)
                 state.opened(thread, options, access)
-                self._loaded_here(thread)
+                state.loaded(is_active=thread.is_active)
                 for turn in thread.turns:
                     for event in turn_as_events(thread_id, turn):
                         self._take(event)
             finally:
                 self._held.release(thread_id)
-        if state.turn_id is None:
-            self._enter(thread_id, ProcessState.IDLE)
+        if state.turn is None:
+            state.enter(ProcessState.IDLE)
         return replace(as_opened(thread, access), turn_id=state.turn_id, sandbox=thread.sandbox)
 
     async def _let_speak(self, session_id: str) -> None:
@@ -467,7 +463,7 @@ class AppServerEngine(RoutedEngine):
         return not self.binary.can(Feature.GUARDED_SOCKET)
 
     def _opened(self, thread: Thread, options: SessionOptions, access: Access, *, was_loaded: bool = False) -> Opened:
-        state = self._state(thread.id)
+        state = self._thread(thread.id)
         if was_loaded:  # it keeps its policy and its model until the next turn, which sends ours
             state.model = options.model
         else:
@@ -479,37 +475,25 @@ class AppServerEngine(RoutedEngine):
                 approval=thread.approval_policy,
             )
         state.opened(thread, options, access)
-        self._loaded_here(thread)
+        state.loaded(is_active=thread.is_active)
         return as_opened(thread, access)
 
-    def _loaded_here(self, thread: Thread) -> None:
-        """Report that Codex has loaded a session, unless it had before."""
-        if self._state(thread.id).state is ProcessState.STORED:
-            self._enter(thread.id, ProcessState.STARTING)
-            if self._state(thread.id).turn_id is not None:
-                self._enter(thread.id, ProcessState.RUNNING)
-            elif not thread.is_active:
-                self._enter(thread.id, ProcessState.IDLE)
-
-    def _enter(self, thread_id: str, new: ProcessState) -> None:
-        """Change the state of a session and report it. Sub-agents and sessions that are not open here have none."""
-        state = self._threads.get(thread_id)
-        if state is None or state.access is None or self._router.parent(thread_id) is not None:
-            return
-        if state.state is not new:
-            state.state = new
-            self._router.deliver(ProcessStateChanged(session_id=thread_id, state=new))
+    def _on_state(self, session: CodexThread) -> None:
+        if self._router.parent(session.id) is None:
+            super()._on_state(session)
+        else:
+            session.entered.clear()  # a sub-agent belongs to its session
 
     async def _running_turn(self, thread: Thread) -> str | None:
         if not thread.is_active:
             return None
         found = (await self.api.read_thread(thread.id, with_turns=True)).running_turn
-        state = self._state(thread.id)
+        state = self._thread(thread.id)
         # The turn may have ended between the two requests.
         if found is not None and found != state.ended_turn_id:
-            self._began(thread.id, found)
-        elif state.turn_id is None:
-            self._enter(thread.id, ProcessState.IDLE)
+            state.began(found)
+        elif state.turn is None:
+            state.enter(ProcessState.IDLE)
         return state.turn_id
 
     async def history(self, session_id: str) -> tuple[PastTurn, ...]:
@@ -526,7 +510,7 @@ class AppServerEngine(RoutedEngine):
     # --- turns -------------------------------------------------------------------------------------------------------
 
     async def run_turn(self, session_id: str, options: SessionOptions, turn: TurnInput) -> Begun:
-        state = self._state(session_id)
+        state = self._thread(session_id)
         notes: tuple[str, ...] = ()
         # The options differ from those of the last turn: work out the policy again.
         if state.access is None or state.options != options:
@@ -537,7 +521,7 @@ class AppServerEngine(RoutedEngine):
             state.options, state.model = options, options.model
             notes = tuple(note for note in state.access.notes if note not in told)
         try:
-            turn_id = await self._begin_turn(session_id, state, state.access, turn)
+            turn_id = await self._begin_turn(state, state.access, turn)
         finally:
             if state.is_goal_paused:  # Codex may continue with it after this turn
                 state.is_goal_paused = False
@@ -545,28 +529,27 @@ class AppServerEngine(RoutedEngine):
                     await resume_goal(self.api, session_id)
         return Begun(session_id=session_id, turn_id=turn_id, notes=notes)
 
-    async def _begin_turn(self, thread_id: str, state: ThreadState, access: Access, turn: TurnInput) -> str:
+    async def _begin_turn(self, state: CodexThread, access: Access, turn: TurnInput) -> str:
         # Codex merges a second turn into the running one, and may never report its end.
-        if state.turn_id is not None:
-            raise SessionBusy(f"A turn is running in session {thread_id}. Wait for it, steer it, or interrupt it.")
+        self._refuse_if_running(state)
         roots = None
         if self.confinement and turn.review is None:
             # A review runs under the policy in force; all other turns state theirs.
             state.policy = state.policy_of(turn, access, self.binary)
             roots = state.policy.workspace_roots if self.binary.can(Feature.WORKSPACE_ROOTS) else None
-        self.hold_to_roots(thread_id)
+        self.hold_to_roots(state.id)
         # Events of this turn may come before its answer.
         state.ended_turn_id = None
         state.reviewing = turn.review is not None
-        turn_id = await state.begin_turn(self.api, self.binary, thread_id, turn, access, roots)
+        turn_id = await state.begin_turn(self.api, self.binary, turn, access, roots)
         # Codex keeps the model for later turns, so it is sent once.
         state.model = None
         if turn.plan:  # it leaves a narrower policy behind, so the next turn works out again what holds
             state.options = None
         if turn.review is not None:
-            self._router.deliver(TurnStarted(session_id=thread_id, turn_id=turn_id))
+            self._router.deliver(TurnStarted(session_id=state.id, turn_id=turn_id))
         if state.is_news(turn_id):
-            self._began(thread_id, turn_id)
+            state.began(turn_id)
         return turn_id
 
     def hold_to_roots(self, session_id: str) -> None:
@@ -575,13 +558,13 @@ class AppServerEngine(RoutedEngine):
         Raises:
             InvalidInput: It could write elsewhere.
         """
-        state = self._state(session_id)
+        state = self._thread(session_id)
         self.confinement.refuse(state.policy or Policy(directory=state.directory, sandbox=None))
 
     async def steer(self, session_id: str, text: str) -> None:
-        turn_id = self._state(session_id).turn_id
+        turn_id = self._thread(session_id).turn_id
         if turn_id is None:
-            raise SessionIdle(f"No turn is running in session {session_id}. Send it as a new message instead.")
+            raise no_turn_runs(session_id)
         self.hold_to_roots(session_id)
         await self.api.steer_turn(session_id, turn_id, text)
 
@@ -591,8 +574,7 @@ class AppServerEngine(RoutedEngine):
 
     async def interrupt(self, session_id: str) -> None:
         threads = [session_id, *self._router.children(session_id)]
-        if self._state(session_id).turn_id is not None:
-            self._enter(session_id, ProcessState.STOPPING)
+        self._thread(session_id).stop()
         # Codex answers within milliseconds. The limit is for one that hangs.
         with anyio.move_on_after(INTERRUPT_TIMEOUT) as limit:
             for thread_id in threads:
@@ -603,24 +585,24 @@ class AppServerEngine(RoutedEngine):
             for thread_id in threads:
                 await self._notice_end(thread_id)
         await self._stop_commands(threads)
-        if limit.cancelled_caught and self._state(session_id).turn_id is not None:
+        if limit.cancelled_caught and self._thread(session_id).turn is not None:
             raise EngineTimeout(
                 f"Codex did not stop session {session_id} within {INTERRUPT_TIMEOUT:g} s. Try again, or stop the engine."
             )
 
     async def _interrupt_thread(self, thread_id: str) -> None:
         """Ask until the turn has ended: a turn that has only just been answered for cannot be interrupted yet."""
-        state = self._state(thread_id)
-        while (turn_id := state.turn_id) is not None:
+        state = self._thread(thread_id)
+        while (turn := state.turn) is not None:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._ask_to_stop, thread_id, turn_id, tasks.cancel_scope)
-                await state.idle.wait()  # the end counts, not the answer: older Codex may give none
+                tasks.start_soon(self._ask_to_stop, thread_id, turn.id, tasks.cancel_scope)
+                await turn.ended.wait()  # the end counts, not the answer: older Codex may give none
                 tasks.cancel_scope.cancel()
             self._check()
 
     async def _notice_end(self, thread_id: str) -> None:
         """Codex knows whether a turn is running, also where it did not tell of its end."""
-        turn_id = self._state(thread_id).turn_id if self.binary.can(Feature.THREAD_STATUS) else None
+        turn_id = self._thread(thread_id).turn_id if self.binary.can(Feature.THREAD_STATUS) else None
         with suppress(EngineRefused, EngineProtocolError):
             if turn_id is not None and not (await self.api.read_thread(thread_id)).is_active:
                 self._take(TurnEnded(session_id=thread_id, turn_id=turn_id, outcome="interrupted"))
@@ -678,7 +660,7 @@ class AppServerEngine(RoutedEngine):
             self._logins.ended(params)
             return
         if method == "thread/settings/updated":
-            self._state(str(params.get("threadId"))).changed(params)
+            self._thread(str(params.get("threadId"))).changed(params)
         event = from_app_server(method, params)
         if event is None:
             return
@@ -691,20 +673,22 @@ class AppServerEngine(RoutedEngine):
 
     def _take(self, event: Event) -> None:
         self._track(event)
-        if isinstance(event, TurnStarted) and self._state(event.session_id).reviewing:
+        if isinstance(event, TurnStarted) and self._thread(event.session_id).reviewing:
             return  # the reviewer's turn inside the review: an interrupt has to name it, and only this event does
         self._router.deliver(event)
 
     def _track(self, event: Event) -> None:
         match event:
             case TurnStarted(turn_id=str(turn_id)):
-                self._began(event.session_id, turn_id)
+                self._thread(event.session_id).began(turn_id)
             case TurnEnded():
-                self._turn_ended(event)
+                self._thread(event.session_id).ended(event.turn_id)
+                self._questions.withdraw_of(event.session_id, by=str(TURN_ENDED))
+                self._spare.turn_ended(self._is_busy)
             case ItemStarted(item=item) | ItemUpdated(item=item) | ItemEnded(item=item):
                 # Questions about these items come without their content.
                 if isinstance(item, FileChange | McpToolCall):
-                    items = self._state(event.session_id).asked_about
+                    items = self._thread(event.session_id).asked_about
                     if isinstance(event, ItemEnded):
                         items.pop(item.id, None)
                     else:
@@ -715,38 +699,23 @@ class AppServerEngine(RoutedEngine):
             case _:
                 pass
 
-    def _began(self, thread_id: str, turn_id: str) -> None:
-        state = self._state(thread_id)
-        if state.turn_id != turn_id:  # reported twice, by the answer and by a notification; a waiter must not be lost
-            state.turn_id, state.idle = turn_id, anyio.Event()
-            self._enter(thread_id, ProcessState.RUNNING)
-
-    def _turn_ended(self, event: TurnEnded) -> None:
-        state = self._state(event.session_id)
-        state.ended_turn_id, state.turn_id, state.reviewing = event.turn_id, None, False
-        # Codex reports no end for items that an interrupt cuts off.
-        state.asked_about.clear()
-        state.idle.set()
-        self._enter(event.session_id, ProcessState.IDLE)
-        self._questions.withdraw_of(event.session_id, by=str(TURN_ENDED))
-        self._spare.turn_ended(self._is_busy)
-
-    def _state(self, thread_id: str) -> ThreadState:
-        state = self._threads.get(thread_id)
-        if state is None:
-            state = self._threads[thread_id] = ThreadState()
-        return state
+    def _thread(self, thread_id: str) -> CodexThread:
+        thread = self._sessions.get(thread_id)
+        if thread is None:
+            thread = self._sessions[thread_id] = CodexThread(thread_id, self._on_state)
+        return thread
 
     def _on_close(self, reason: HelmsmanError) -> None:
         self._gone.set()
         self._logins.engine_lost()
         self._questions.clear()
-        for state in self._threads.values():
-            state.idle.set()
-        # Leaving a detached engine ends no session.
+        for thread in self._sessions.values():
+            if thread.turn is not None:
+                thread.turn.ended.set()
+            # Leaving a detached engine ends no session.
+            if not self._leaving:
+                thread.enter(ProcessState.STORED)
         if not self._leaving:
-            for thread_id in self._threads:
-                self._enter(thread_id, ProcessState.STORED)
             self._router.engine_gone(Failure(code=reason.code, message=reason.message, retryable=reason.retryable))
 
     # --- the agent's own program ---------------------------------------------------------------------------------------

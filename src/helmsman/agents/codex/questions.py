@@ -34,7 +34,6 @@ from helmsman.agents.changes import as_details
 from helmsman.agents.codex.binary import TITLE
 from helmsman.agents.codex.features import Feature
 from helmsman.agents.codex.rollouts import OWN_ID, SESSIONS, lines_from_end
-from helmsman.agents.codex.threads import ThreadState
 from helmsman.base.json_values import json_object, mapping, present, rows
 from helmsman.errors import AnswerInvalid, HelmsmanError, QuestionNotOpen
 from helmsman.model.change_diff import file_change_diff
@@ -58,6 +57,7 @@ if TYPE_CHECKING:
 
     from helmsman.agents.codex.binary import CodexBinary
     from helmsman.agents.codex.connection import AppServer
+    from helmsman.agents.codex.threads import CodexThread
     from helmsman.agents.event_router import EventRouter
     from helmsman.base.jsonrpc import IncomingRequest, Peer
     from helmsman.model.client_tools import ToolResult
@@ -557,7 +557,7 @@ class OpenQuestions:
         api: AppServer,
         binary: CodexBinary,
         router: EventRouter,
-        threads: dict[str, ThreadState],
+        threads: Mapping[str, CodexThread],
         codex_home: Path,
     ) -> None:
         self._tasks = tasks
@@ -662,18 +662,18 @@ class OpenQuestions:
         self._tool_calls.clear()
 
     def _is_own(self, thread_id: str) -> bool:
-        state = self._threads.get(thread_id)
-        return state is not None and state.access is not None
+        thread = self._threads.get(thread_id)
+        return thread is not None and thread.access is not None
 
     def _ask(self, request: IncomingRequest, session_id: str, sandbox: WhereItRuns) -> bool:
         if request.method == _TOOL_CALL:
             return self._call_tool(request, session_id)
-        state = self._threads.setdefault(thread_of(request) or session_id, ThreadState())
-        items = state.asked_about
+        thread = self._threads.get(thread_of(request) or session_id)
+        items = {} if thread is None else thread.asked_about
         # A file change is described by its item, which comes before the request.
         patch = items.get(item_of(request) or "")
         around = RequestContext(
-            directory=state.directory,
+            directory=None if thread is None else thread.directory,
             patch=patch if isinstance(patch, FileChange) else None,
             tools=frozenset((item.server, item.tool) for item in items.values() if isinstance(item, McpToolCall)),
             sandbox=sandbox,

@@ -17,6 +17,7 @@ from helmsman.agents.codex.configuration import Configuration, files_state, merg
 from helmsman.agents.codex.connection import AppServer, Thread, user_input
 from helmsman.agents.codex.features import Feature
 from helmsman.agents.codex.watching import turn_id
+from helmsman.agents.process_engine import AgentTurn, EngineSession
 from helmsman.agents.protocol import Opened
 from helmsman.base.files import file_identity
 from helmsman.base.structs import replace
@@ -75,33 +76,65 @@ def _review_target(target: ReviewTarget) -> dict[str, Any]:
 # --- state of a thread -----------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class ThreadState:
-    options: SessionOptions | None = None
-    directory: str | None = None
-    access: Access | None = None
-    model: str | None = None
-    """Model to send with the next turn."""
-    is_goal_paused: bool = False
-    """Its goal was paused while it was loaded, and may be gone on with after the next turn."""
-    policy: Policy | None = None
-    """Policy in force: as Codex reported it, or as the newest turn set it."""
-    planning: bool = False
-    """Whether it is in plan mode."""
-    known_model: str = ""
-    effort: str | None = None
-    """Both are reset by a change of mode that does not repeat them."""
-    turn_id: str | None = None
-    ended_turn_id: str | None = None
-    reviewing: bool = False
-    """Review in progress: a turn that contains a turn of the reviewer, which Codex (0.115 and newer) reports under
-    another id.
-    """
-    idle: anyio.Event = field(default_factory=anyio.Event)
-    asked_about: dict[str, FileChange | McpToolCall] = field(default_factory=dict[str, "FileChange | McpToolCall"])
-    """Items of the running turn to which a question may refer, by id."""
-    state: ProcessState = ProcessState.STORED
-    """See `helmsman.agents.process_engine`. Only sessions that were opened here have another one."""
+class CodexThread(EngineSession):
+    """A thread of Codex. One that was not opened here, such as that of a sub-agent, stays STORED."""
+
+    def __init__(self, thread_id: str, on_state: Callable[[CodexThread], None]) -> None:
+        super().__init__(thread_id, on_state)
+        self.options: SessionOptions | None = None
+        self.directory: str | None = None
+        self.access: Access | None = None
+        self.model: str | None = None
+        """Model to send with the next turn."""
+        self.is_goal_paused = False
+        """Its goal was paused while it was loaded, and may be gone on with after the next turn."""
+        self.policy: Policy | None = None
+        """Policy in force: as Codex reported it, or as the newest turn set it."""
+        self.planning = False
+        """Whether it is in plan mode."""
+        self.known_model = ""
+        self.effort: str | None = None
+        """Both are reset by a change of mode that does not repeat them."""
+        self.ended_turn_id: str | None = None
+        self.reviewing = False
+        """Review in progress: a turn that contains a turn of the reviewer, which Codex (0.115 and newer) reports under
+        another id.
+        """
+        self.asked_about: dict[str, FileChange | McpToolCall] = {}
+        """Items of the running turn to which a question may refer, by id."""
+
+    @property
+    def turn_id(self) -> str | None:
+        """The turn that runs in it."""
+        return None if self.turn is None else self.turn.id
+
+    def loaded(self, *, is_active: bool) -> None:
+        """Codex has loaded the thread, unless it had before. An active one has a turn, which may not be known yet."""
+        if self.state is ProcessState.STORED:
+            self.enter(ProcessState.STARTING)
+            if self.turn is not None:
+                self.enter(ProcessState.RUNNING)
+            elif not is_active:
+                self.enter(ProcessState.IDLE)
+
+    def began(self, turn_id: str) -> None:
+        """A turn runs, as Codex reports twice: with an answer, and with a notification."""
+        if turn_id != self.turn_id:
+            if self.turn is not None:  # the turn of a review, which now has the reviewer's id
+                self.turn.ended.set()
+            self.turn = AgentTurn(turn_id)
+        if self.state in (ProcessState.STARTING, ProcessState.IDLE):
+            self.enter(ProcessState.RUNNING)
+
+    def ended(self, turn_id: str | None) -> None:
+        """No turn runs in the thread any longer."""
+        self.ended_turn_id, self.reviewing = turn_id, False
+        # Codex reports no end for items that an interrupt cuts off.
+        self.asked_about.clear()
+        if self.turn is not None:
+            self.finish(self.turn)
+        elif self.state is ProcessState.STARTING:
+            self.enter(ProcessState.IDLE)
 
     def opened(self, thread: Thread, options: SessionOptions, access: Access) -> None:
         """Codex has opened the thread under these options."""
@@ -135,18 +168,17 @@ class ThreadState:
         self,
         api: AppServer,
         binary: CodexBinary,
-        thread_id: str,
         turn: TurnInput,
         access: Access,
         workspace_roots: Sequence[str] | None,
     ) -> str:
         """Begin a turn in the loaded, idle thread; its id. `workspace_roots` replace those the thread was opened with."""
         if turn.review is not None:
-            return await api.begin_turn("review/start", threadId=thread_id, target=_review_target(turn.review))
+            return await api.begin_turn("review/start", threadId=self.id, target=_review_target(turn.review))
         self.known_model = self.model or self.known_model
         self.effort = turn.effort or self.effort
         params: dict[str, Any] = {
-            "threadId": thread_id,
+            "threadId": self.id,
             "input": user_input(turn.text, turn.images),
             "effort": turn.effort,
             "model": self.model,
@@ -183,7 +215,7 @@ class ThreadState:
     def is_news(self, turn_id: str) -> bool:
         """Return whether the answer of Codex is the first that names a turn: its events, even its end, may come before."""
         # Its end came first, or the reviewer's own turn, which an interrupt must name.
-        return turn_id != self.ended_turn_id and not (self.reviewing and self.turn_id is not None)
+        return turn_id != self.ended_turn_id and not (self.reviewing and self.turn is not None)
 
 
 # --- opening one -----------------------------------------------------------------------------------------------------
