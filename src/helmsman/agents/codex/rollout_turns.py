@@ -18,7 +18,6 @@ names the parent's file (by the last id in its name) and the place (`history_bas
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from dataclasses import dataclass, field
@@ -34,11 +33,9 @@ from helmsman.agents.codex.rollouts import (
     line_object,
     lines_from_end,
     open_to_the_end,
-    read_beginning,
-    read_head,
+    read_meta,
     read_rollout,
     readable,
-    rollout_files,
 )
 from helmsman.agents.protocol import Finding, RecordedTurn, ReviewReport, review_text
 from helmsman.agents.spending import SessionSpending, TurnSpending
@@ -333,7 +330,7 @@ def _completion(stretch: _Stretch, end: Mapping[str, Any]) -> RecordedTurn:
 
 def read_spending(file: BinaryIO) -> SessionSpending | None:
     """Return the spending of the session in this file; None if it is not a session."""
-    head, _ = read_head(io.BytesIO(file.readline()))
+    head = read_meta(file)
     if head is None or head.session_id is None:
         return None
     return SessionSpending(
@@ -391,13 +388,13 @@ def read_history(path: Path, codex_home: Path) -> tuple[PastTurn, ...]:
 
 def _parted_from(path: Path, codex_home: Path) -> tuple[Path, int] | None:
     """Return the file that this one continues, and how many of its bytes it shares."""
-    beginning = read_rollout(str(path), read_beginning)
-    if beginning is None or beginning.base is None:
+    head = read_rollout(str(path), read_meta)
+    if head is None or head.base is None:
         return None
-    names = tuple(f"{mark}{beginning.base}.jsonl" for mark in "-_")
-    files = (file for file, _, _ in rollout_files(codex_home) if file.removesuffix(".zst").endswith(names))
-    found = next(files, None)
-    return None if found is None else (Path(found), beginning.base_end)
+    names = tuple(f"{mark}{head.base}.jsonl" for mark in "-_")
+    files = RolloutIndex(codex_home).rollouts()
+    found = next((file for file, _, _ in files if file.removesuffix(".zst").endswith(names)), None)
+    return None if found is None else (Path(found), head.base_end)
 
 
 @dataclass(slots=True)
@@ -621,7 +618,8 @@ def from_text(shown: str) -> ReviewReport:
     for line in [*shown[heading.end() :].splitlines(), "- "]:
         found = _COMMENT.match(line)
         if (found or line == "- ") and findings:
-            findings[-1] = _with_body(findings[-1], body)
+            shown_body = "\n".join(line.removeprefix("  ") for line in body).strip()
+            findings[-1] = replace(findings[-1], body=shown_body)
         if found:
             findings.append(_shown_finding(found))
             body = []
@@ -665,18 +663,6 @@ def _shown_finding(found: re.Match[str]) -> Finding:
     start = int(found["start"])
     return Finding(
         title=title, priority=priority, file=found["file"], start_line=start, end_line=int(found["end"] or start)
-    )
-
-
-def _with_body(finding: Finding, lines: list[str]) -> Finding:
-    body = "\n".join(line.removeprefix("  ") for line in lines).strip()
-    return Finding(
-        title=finding.title,
-        body=body,
-        priority=finding.priority,
-        file=finding.file,
-        start_line=finding.start_line,
-        end_line=finding.end_line,
     )
 
 

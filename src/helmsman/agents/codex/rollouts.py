@@ -49,6 +49,9 @@ LINES_AFTER_PROMPT: Final = 20
 PROMPT_LIMIT: Final = 2000
 """Length of the first prompt that is kept for listings and searches."""
 
+_FIRST_LINE: Final = 16 * 1024 * 1024
+_PAGINATED: Final = "paginated"
+
 OWN_ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
 """Format of Codex's ids for threads and, since 0.115, for turns."""
 
@@ -58,6 +61,8 @@ class Head:
     """Facts about a session from the head of its file.
 
     `is_subagent`: another agent's session started it. `continues`: an earlier file has its beginning, as after a rewind.
+    A fork, and a session that was taken back to an earlier turn, begin where they parted from another file (since 0.155):
+    `base` is the last id in its name, `base_end` how many of its bytes they share.
     """
 
     session_id: str | None = None
@@ -72,6 +77,25 @@ class Head:
     forked_from: str | None = None
     is_subagent: bool = False
     continues: bool = False
+    history_mode: str | None = None
+    base: str | None = None
+    base_end: int = 0
+
+    @property
+    def version(self) -> Version:
+        """The Codex that wrote the file."""
+        return Version.parse(self.engine_version or "0.1.0")
+
+    @property
+    def is_paginated(self) -> bool:
+        # Newer versions always paginate, even if the mode is missing.
+        return self.history_mode == _PAGINATED or Feature.PAGINATED_FILES.is_in(self.version)
+
+
+def read_meta(file: BinaryIO) -> Head | None:
+    """Return what the first line says of a session; None if it is not written yet, or not that of a session."""
+    entry = line_object(file.readline(_FIRST_LINE))
+    return None if entry is None else _head_in(entry)
 
 
 def read_head(file: BinaryIO) -> tuple[Head | None, bool]:
@@ -118,11 +142,7 @@ class _HeadReader:
         kind, payload = entry.get("type"), mapping(entry.get("payload"))
         if self.head is None:
             # Only the first counts: a fork of an older version has its parent's first line as its second.
-            if kind == "session_meta" and payload:
-                self.head = _head_of(payload)
-                self.head.continues = bool(entry.get("ordinal"))
-            elif kind is None and readable(entry.get("id")) and "timestamp" in entry:  # long before 0.93
-                self.head = _head_of(entry)
+            self.head = _head_in(entry)
         elif kind == "turn_context":
             self.head.model = self.head.model or readable(payload.get("model"))
             self.head.directory = self.head.directory or readable(payload.get("cwd"))
@@ -151,8 +171,14 @@ class _HeadReader:
             head.first_prompt = head.first_prompt or _shorten(text)
 
 
-def _head_of(meta: Mapping[str, Any]) -> Head:
-    source = meta.get("source")
+def _head_in(entry: Mapping[str, Any]) -> Head | None:
+    """Return the head in a line that describes a session; None for other lines."""
+    kind, meta = entry.get("type"), mapping(entry.get("payload"))
+    if kind is None and readable(entry.get("id")) and "timestamp" in entry:  # long before 0.93
+        meta = entry
+    elif kind != "session_meta" or not meta:
+        return None
+    source, base = meta.get("source"), mapping(meta.get("history_base"))
     kind = next(iter(source), None) if isinstance(source, dict) else source
     is_subagent = isinstance(kind, str) and kind.lower() == "subagent"
     parent = readable(meta.get("parent_thread_id")) or _spawned_by(source)
@@ -166,6 +192,10 @@ def _head_of(meta: Mapping[str, Any]) -> Head:
         parent_id=parent,
         forked_from=readable(meta.get("forked_from_id")),
         is_subagent=is_subagent or parent is not None,
+        continues=bool(entry.get("ordinal")),
+        history_mode=readable(meta.get("history_mode")),
+        base=readable(base.get("thread_id")),
+        base_end=integer(base.get("end_byte_offset")) or 0,
     )
 
 
@@ -302,7 +332,10 @@ class RolloutIndex:
             return None if file is None or head is None else self._info(file, head, files, self._names.read())
 
     def rollouts(self) -> Sequence[tuple[str, int, int]]:
-        """Return every rollout file: its path, size, and modification time in nanoseconds."""
+        """Return every rollout file: its path, size, and modification time in nanoseconds.
+
+        A session may exist twice while Codex moves or unpacks it.
+        """
         with self._lock:
             return [(file.path, *file.seen[1:]) for tree in self._trees.values() for file in tree.scan()]
 
@@ -561,17 +594,6 @@ def id_in_name(path: str) -> str | None:
     return None if parts is None else parts["id"]
 
 
-def rollout_files(codex_home: Path) -> Iterator[tuple[str, int, int]]:
-    """Yield every rollout file under a CODEX_HOME, including archived ones: its path, size, and modification time in
-    nanoseconds.
-
-    A session may exist twice while Codex moves or unpacks it.
-    """
-    for root in (SESSIONS, ARCHIVED):
-        for file in _Tree(codex_home / root, archived=root == ARCHIVED).scan():
-            yield file.path, *file.seen[1:]
-
-
 def read_rollout(path: str, read: Callable[[BinaryIO], _ResultT]) -> _ResultT | None:
     """Return the result of `read` for a rollout file, unpacked if compressed; None if it is unreadable."""
     try:
@@ -629,42 +651,6 @@ def lines_from_end(file: BinaryIO) -> Iterator[bytes]:
             pieces = []
         pieces.append(first)
     yield b"".join(reversed(pieces))
-
-
-_FIRST_LINE: Final = 16 * 1024 * 1024
-_PAGINATED: Final = "paginated"
-
-
-class Beginning(Value, frozen=True):
-    """First line of a file: its thread, the Codex that wrote it, and where it parted from which other file.
-
-    A fork, and a session that was taken back to an earlier turn, begin where they parted from another file (since 0.155).
-    They name it by the last id in its name.
-    """
-
-    thread_id: str | None
-    version: Version
-    is_paginated: bool
-    base: str | None
-    base_end: int
-
-
-def read_beginning(file: BinaryIO) -> Beginning | None:
-    """Return the beginning of a rollout file; None if it is not written yet."""
-    first = line_object(file.readline(_FIRST_LINE))
-    if first is None:
-        return None
-    meta = mapping(first.get("payload"))
-    base = mapping(meta.get("history_base"))
-    version = Version.parse(readable(meta.get("cli_version")) or "0.1.0")
-    return Beginning(
-        thread_id=readable(meta.get("id")),
-        version=version,
-        # Newer versions always paginate, even if the mode is missing.
-        is_paginated=meta.get("history_mode") == _PAGINATED or Feature.PAGINATED_FILES.is_in(version),
-        base=readable(base.get("thread_id")),
-        base_end=integer(base.get("end_byte_offset")) or 0,
-    )
 
 
 def _from_ns(nanoseconds: int) -> datetime:
@@ -761,7 +747,7 @@ class CodexTranscripts(CarriedTranscripts):
         # An older Codex continues such a thread without line numbers, after which no Codex can load it.
         self.forms = (_PAGINATED,) if Feature.KEEPS_PAGINATED_FILES.is_in(version) else ()
         self._names = SessionNames(codex_home / NAMES)
-        self._beginnings: dict[Path, Beginning] = {}
+        self._heads: dict[Path, Head] = {}
 
     def files(self, session_id: str) -> list[TranscriptFile]:
         everything = dict(self._everything())
@@ -770,36 +756,29 @@ class CodexTranscripts(CarriedTranscripts):
         lineage: dict[Path, int] = {}
         # The list grows while it is read, so that the lineage is followed to its beginning.
         for path in (pending := list(own)):
-            beginning = self._beginning(path)
-            parent = None if beginning is None else by_last_id.get(beginning.base or "")
-            if beginning is None or parent is None or parent in own:
+            head = self._head(path)
+            parent = None if head is None else by_last_id.get(head.base or "")
+            if head is None or parent is None or parent in own:
                 continue
             if parent not in lineage:
                 pending.append(parent)
             # Several forks may share a parent: carry it as far as the longest needs.
-            lineage[parent] = max(lineage.get(parent, 0), beginning.base_end)
+            lineage[parent] = max(lineage.get(parent, 0), head.base_end)
         before = [TranscriptFile(everything[path], path, is_own=False, end=end) for path, end in lineage.items()]
         # Parents first: a fork is refused without them.
         return [*reversed(before), *(TranscriptFile(name, path) for path, name in sorted(own.items()))]
 
     def _everything(self) -> Iterator[tuple[Path, str]]:
         """Yield all rollout files, archived and compressed ones too, with the names under which they are carried."""
-        for file, _, _ in rollout_files(self._home):
+        for file, _, _ in RolloutIndex(self._home).rollouts():
             name = os.path.basename(file).removesuffix(_COMPRESSED)  # noqa: PTH119 - there may be thousands
             if _NAME.fullmatch(name):
                 yield Path(file), name
 
-    def _beginning(self, path: Path) -> Beginning | None:
-        if path not in self._beginnings:
-            try:
-                with self.open(path) as file:
-                    found = read_beginning(file)
-            except (OSError, EOFError, ValueError):
-                return None
-            if found is None:
-                return None  # it is just being written
-            self._beginnings[path] = found
-        return self._beginnings[path]
+    def _head(self, path: Path) -> Head | None:
+        if path not in self._heads and (found := read_rollout(str(path), read_meta)) is not None:
+            self._heads[path] = found
+        return self._heads.get(path)  # of a file that is just being written there is none
 
     def targets(self, session_id: str, files: Collection[str], directory: Path) -> dict[str, Path]:
         known = {name: path for path, name in self._everything() if path.name == name and ARCHIVED not in path.parts}
@@ -828,21 +807,21 @@ class CodexTranscripts(CarriedTranscripts):
             raise _incomplete(session_id)
         for name, path in files.items():
             with path.open("rb") as file:
-                beginning = read_beginning(file)
-            if beginning is None or (beginning.thread_id or "?") not in name:
+                head = read_meta(file)
+            if head is None or (head.session_id or "?") not in name:
                 raise _incomplete(session_id)
             # The parent must reach at least to where the fork parted.
-            if beginning.base is not None and carried.get(beginning.base, 0) < beginning.base_end:
+            if head.base is not None and carried.get(head.base, 0) < head.base_end:
                 raise _incomplete(session_id)
-            if beginning.is_paginated and not self.forms:
+            if head.is_paginated and not self.forms:
                 raise CannotMove(
-                    f"Codex {self._version} would damage session {session_id}, which Codex {beginning.version} has written. "
+                    f"Codex {self._version} would damage session {session_id}, which Codex {head.version} has written. "
                     f"Install {Feature.KEEPS_PAGINATED_FILES.since} or newer on this machine, or let another continue it."
                 )
 
     def form_of(self, session_id: str) -> str | None:
-        beginnings = [self._beginning(path) for path, name in self._everything() if session_id in name]
-        return _PAGINATED if any(one is not None and one.is_paginated for one in beginnings) else None
+        heads = [self._head(path) for path, name in self._everything() if session_id in name]
+        return _PAGINATED if any(one is not None and one.is_paginated for one in heads) else None
 
     def name_of(self, session_id: str) -> str | None:
         return self._names.read().get(session_id) or None
