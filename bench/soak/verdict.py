@@ -18,8 +18,7 @@ import anyio.to_thread
 
 from bench.soak.servers import ToolError
 from bench.soak.stories import answer, changed_file, marker_file
-from helmsman.agents.codex.rollout_turns import turns_of
-from helmsman.agents.codex.rollouts import read_head
+from helmsman.agents.codex.storage import read_head, turns_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helmsman.agents.codex.rollout_turns import CodexSessions
+from helmsman.agents.codex.storage import CodexSessions
 from helmsman.agents.spending import SessionSpending, TurnSpending
 from helmsman.capabilities import usage_report
 from helmsman.capabilities.usage_report import Spending

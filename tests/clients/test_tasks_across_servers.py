@@ -17,8 +17,7 @@ import pytest
 from mcp.client.extension import ClaimContext
 from mcp.client.stdio import StdioServerParameters
 
-from helmsman.agents.codex.rollout_turns import read_turn
-from helmsman.agents.codex.rollouts import RolloutIndex
+from helmsman.agents.codex.storage import CodexSessions, read_turn
 from helmsman.testing import CodexHome, ScriptedModel, hang, run, say
 from mcp import Client
 from tests.clients.server_process import Serving
@@ -53,7 +52,7 @@ class Servers:
 
     async def until_recorded(self, session_id: str) -> None:
         """Wait until Codex has recorded the end of the session's last turn."""
-        index = RolloutIndex(self._home.path)
+        index = CodexSessions(self._home.path)
 
         def ended() -> bool:
             info = index.find(session_id)

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helmsman.agents.codex.rollout_turns import turns_of
-from helmsman.agents.codex.rollouts import HEAD_LIMIT, Head, read_head
+from helmsman.agents.codex.storage import HEAD_LIMIT, Head, read_head, turns_of
 from tests.fuzz.effort import fuzzed
 
 GARBAGE = st.one_of(

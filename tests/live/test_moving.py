@@ -14,7 +14,7 @@ import pytest
 
 from helmsman import Session, load_settings
 from helmsman.agents.codex.features import Version
-from helmsman.agents.codex.rollouts import CodexTranscripts
+from helmsman.agents.codex.storage import CodexTranscripts
 from helmsman.agents.transcripts import TranscriptPart
 from helmsman.base.process_ending import signal_all
 from helmsman.base.processes import KILL, descendants

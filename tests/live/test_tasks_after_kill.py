@@ -22,8 +22,7 @@ from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from helmsman import Helmsman
-from helmsman.agents.codex.rollout_turns import turns_of
-from helmsman.agents.codex.rollouts import RolloutIndex
+from helmsman.agents.codex.storage import CodexSessions, turns_of
 from helmsman.agents.protocol import RecordedTurn
 from helmsman.agents.supervisor.records import read_records
 from helmsman.base.concurrency import background_tasks
@@ -155,7 +154,7 @@ class Witnesses:
 
     def __init__(self, model: ScriptedModel, home: CodexHome, state_dir: Path) -> None:
         self._model = model
-        self._index = RolloutIndex(home.path)
+        self._index = CodexSessions(home.path)
         self._state_dir = state_dir
 
     def turns(self) -> dict[str, RecordedTurn]:

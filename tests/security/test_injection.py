@@ -20,7 +20,7 @@ from helmsman.agents.codex.cloud import CloudClient
 from helmsman.agents.codex.configuration import check_config, profile_config
 from helmsman.agents.codex.exec import exec_command
 from helmsman.agents.codex.features import Version
-from helmsman.agents.codex.rollouts import RolloutIndex
+from helmsman.agents.codex.storage import CodexSessions
 from helmsman.base.structs import replace
 from helmsman.errors import HelmsmanError, InvalidInput, SessionNotFound
 from helmsman.git.lifecycle import create, discard
@@ -152,7 +152,7 @@ def test_an_odd_id_finds_nothing_on_disk(tmp_path: Path, session_id: str) -> Non
     folder.mkdir(parents=True)
     name = "rollout-2026-01-01T00-00-00-0199a0f2-0000-7000-8000-000000000001.jsonl"
     (folder / name).write_text(json.dumps({"type": "session_meta", "payload": {"id": "x"}}), encoding="utf-8")
-    assert RolloutIndex(tmp_path).find(session_id) is None
+    assert CodexSessions(tmp_path).find(session_id) is None
 
 
 @pytest.mark.anyio

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from helmsman.agents.codex.features import Version
-from helmsman.agents.codex.rollouts import NAMES, SESSIONS, CodexTranscripts
+from helmsman.agents.codex.storage import NAMES, SESSIONS, CodexTranscripts
 from helmsman.agents.transcripts import NAME, PART_BYTES, OneFile, TranscriptPart
 from helmsman.errors import CannotMove
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helmsman.agents.codex.rollout_turns import from_record, from_text, is_of, read_review
+from helmsman.agents.codex.storage import from_record, from_text, is_of, read_review
 from helmsman.agents.protocol import Finding
 
 SHOWN = """\

@@ -21,8 +21,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helmsman.agents.codex.rollout_turns import read_turn, turns_of
-from helmsman.agents.codex.rollouts import lines_from_end
+from helmsman.agents.codex.storage import lines_from_end, read_turn, turns_of
 from helmsman.model.events import Usage
 from helmsman.testing import CodexHome, ScriptedModel, fail, run, say, usage
 
@@ -326,7 +325,7 @@ def test_of_a_big_file_only_the_end_is_read() -> None:
 @given(st.lists(st.binary(max_size=30).map(lambda line: line.replace(b"\n", b"")), max_size=20), st.integers(1, 40))
 def test_lines_are_the_same_backwards_whatever_the_blocks(lines: list[bytes], block: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("helmsman.agents.codex.rollouts._BLOCK", block)
+        patch.setattr("helmsman.agents.codex.storage._BLOCK", block)
         assert list(lines_from_end(io.BytesIO(b"\n".join(lines)))) == (lines[::-1] or [b""])
 
 

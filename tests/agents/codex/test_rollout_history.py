@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from helmsman.agents.codex.rollout_turns import read_history
+from helmsman.agents.codex.storage import read_history
 from helmsman.model.events import AgentMessage, CommandExecution, FileChange, PathChange, UserMessage
 from helmsman.service import HelmsmanService
 from helmsman.testing import ScriptedModel, say

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helmsman.agents.codex.rollout_turns import read_spending, turns_of
+from helmsman.agents.codex.storage import read_spending, turns_of
 from helmsman.agents.spending import SessionSpending
 
 RECORDED = sorted((Path(__file__).parent / "rollout_ends").glob("*.jsonl"))

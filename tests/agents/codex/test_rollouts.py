@@ -19,8 +19,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helmsman.agents.codex import rollouts
-from helmsman.agents.codex.rollouts import PROMPT_LIMIT, RolloutIndex, _Tree, read_head
+from helmsman.agents.codex import storage as rollouts
+from helmsman.agents.codex.storage import PROMPT_LIMIT, CodexSessions, _Tree, read_head
 from helmsman.agents.protocol import SessionInfo
 from helmsman.errors import InvalidInput
 
@@ -33,7 +33,7 @@ class Home:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.opened: list[str] = []
-        self.index = RolloutIndex(path, open_file=self._open)
+        self.index = CodexSessions(path, open_file=self._open)
 
     def _open(self, path: Path) -> BinaryIO:
         self.opened.append(path.name)
@@ -213,7 +213,7 @@ def test_a_long_prompt_is_cut_for_the_listing(home: Home) -> None:
 def test_a_compressed_session_is_read(tmp_path: Path) -> None:
     zstd = importlib.import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
     home = Home(tmp_path)
-    home.index = RolloutIndex(tmp_path)
+    home.index = CodexSessions(tmp_path)
     session_id = str(uuid.uuid4())
     place = tmp_path / "sessions"
     for number, content in enumerate(
@@ -280,7 +280,7 @@ def test_half_of_a_surrogate_pair_can_be_shown(home: Home) -> None:
 
 
 def test_a_home_with_nothing_in_it_has_no_sessions(tmp_path: Path) -> None:
-    index = RolloutIndex(tmp_path / "missing")
+    index = CodexSessions(tmp_path / "missing")
     assert index.list() == ([], None)
     assert index.find("x") is None
 
@@ -300,7 +300,7 @@ def test_unreadable_rollouts_are_left_out(home: Home) -> None:
             raise PermissionError(13, "Permission denied")
         return path.open("rb")
 
-    assert [info.session_id for info in RolloutIndex(home.path, open_file=refuse).list()[0]] == [visible]
+    assert [info.session_id for info in CodexSessions(home.path, open_file=refuse).list()[0]] == [visible]
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="nothing is forbidden to root")
@@ -530,7 +530,7 @@ def test_a_list_that_is_asked_again_says_what_a_new_one_says(home: Home) -> None
         home.index.list()
         change()
         shown, _ = home.index.list()
-        assert shown == RolloutIndex(home.path).list()[0], number
+        assert shown == CodexSessions(home.path).list()[0], number
         home.index.list()
 
 

@@ -14,7 +14,7 @@ import pytest
 from helmsman.agents.agent_process import open_stdio
 from helmsman.agents.codex.binary import find_codex
 from helmsman.agents.codex.connection import AppServer, user_input
-from helmsman.agents.codex.rollouts import RolloutIndex
+from helmsman.agents.codex.storage import CodexSessions
 from helmsman.base.jsonrpc import Peer
 from helmsman.testing import ScriptedModel, always, say, spawn_agent
 from helmsman.testing.home import CodexHome
@@ -103,7 +103,7 @@ async def test_rollouts_of_a_real_codex_are_listed(
         ran = await anyio.run_process(list(map(str, command)), env=codex_home.env, cwd=git_repo, input=b"")
         executed = json.loads(ran.stdout.splitlines()[0])["thread_id"]
 
-    index = RolloutIndex(codex_home.path)
+    index = CodexSessions(codex_home.path)
     listed, cursor = index.list()
     found = {info.session_id: info for info in listed}
     assert cursor is None

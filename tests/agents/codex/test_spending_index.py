@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from helmsman.agents.codex.rollout_turns import CodexSessions
+from helmsman.agents.codex.storage import CodexSessions
 from helmsman.agents.spending import SpendingIndex
 from tests.agents.codex.test_rollout_usage import HEAD, begin, count, written
 

@@ -20,7 +20,7 @@ from helmsman.agents.codex.binary import (
 )
 from helmsman.agents.codex.features import Feature
 from helmsman.agents.codex.processes import commands_left, end_commands
-from helmsman.agents.codex.rollout_turns import CodexSessions
+from helmsman.agents.codex.storage import CodexSessions
 from helmsman.agents.found_programs import Installed, login_in
 from helmsman.agents.protocol import (
     Agent,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman.agents.codex.engine import AppServerEngine
-    from helmsman.agents.codex.rollouts import CodexTranscripts
+    from helmsman.agents.codex.storage import CodexTranscripts
     from helmsman.agents.supervisor.client import Owner
     from helmsman.agents.supervisor.records import ProcessRecord
     from helmsman.model.events import Failure
@@ -235,7 +235,7 @@ class CodexAgent(Agent):
         return CodexSessions(settings.codex_home)
 
     async def transcripts(self, settings: Settings, env: Mapping[str, str] | None) -> CodexTranscripts | None:
-        from helmsman.agents.codex.rollouts import CodexTranscripts
+        from helmsman.agents.codex.storage import CodexTranscripts
 
         if settings.codex_remote is not None:
             return None

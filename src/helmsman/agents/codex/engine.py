@@ -54,7 +54,7 @@ from helmsman.agents.codex.processes import (
     start_failed,
 )
 from helmsman.agents.codex.questions import OpenQuestions
-from helmsman.agents.codex.rollout_turns import from_text, is_of, read_review
+from helmsman.agents.codex.storage import from_text, is_of, read_review
 from helmsman.agents.codex.threads import (
     CodexThread,
     HeldMessages,

@@ -42,7 +42,7 @@ from helmsman.agents.codex.configuration import check_config, merge_config, prof
 from helmsman.agents.codex.features import Feature
 from helmsman.agents.codex.normalise import from_exec
 from helmsman.agents.codex.processes import codex_environment, command_path_options
-from helmsman.agents.codex.rollouts import RolloutIndex
+from helmsman.agents.codex.storage import CodexSessions
 from helmsman.agents.found_programs import check_command
 from helmsman.agents.process_engine import (
     AgentDialect,
@@ -298,7 +298,7 @@ class ExecDialect(AgentDialect):
         self._codex_home = codex_home
         self._env = env
         self._confinement = confinement
-        self._rollouts = RolloutIndex(codex_home)
+        self._rollouts = CodexSessions(codex_home)
 
     def converse(self, context: EngineContext, session: AgentSession, process: AgentProcess) -> ExecConversation:
         return ExecConversation(context, session, process, "`codex exec`")

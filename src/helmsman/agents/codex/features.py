@@ -9,12 +9,12 @@ branches can go:
 
 | difference | until | read by |
 | --- | --- | --- |
-| lines of session files have no `type` and no `payload` | 0.92 | `rollouts` |
+| lines of session files have no `type` and no `payload` | 0.92 | `storage` |
 | every notification comes a second time, as `codex/event/*` | 0.93 | `normalise` |
 | a declined command ends twice, the second time as failed | 0.93 | `normalise` |
-| a session file names no turns, and records neither beginning nor completion | 0.93 | `rollout_turns` |
-| the model is named after the first prompt, not before | 0.93 | `rollouts` |
-| turn ids are numbers per thread, not UUIDs | 0.93 | `rollout_turns` |
+| a session file names no turns, and records neither beginning nor completion | 0.93 | `storage` |
+| the model is named after the first prompt, not before | 0.93 | `storage` |
+| turn ids are numbers per thread, not UUIDs | 0.93 | `storage` |
 | plan mode's counterpart is called `code`, not `default` | 0.93 | `threads` |
 | the result of a client's tool is `output`, not `contentItems` | 0.93 | `questions` |
 | a running turn's thread cannot be resumed (`THREAD_STATUS`) | 0.104 | `engine` |
@@ -24,12 +24,12 @@ branches can go:
 | the sandbox of `codex sandbox` is a subcommand per platform | 0.130 | `sandbox` |
 | the answer to `thread/resume` has no page of turns | 0.130 | `connection` |
 | the status of an MCP server does not name its thread | 0.130 | `normalise` |
-| a failed turn is recorded as one that completed without a message | 0.130 | `rollout_turns` |
-| a turn begins with a repeated token count | 0.130 | `rollout_turns` |
+| a failed turn is recorded as one that completed without a message | 0.130 | `storage` |
+| a turn begins with a repeated token count | 0.130 | `storage` |
 | the end of a turn has no items, so its answer is that of the last message | 0.145 | `normalise` |
-| the file of a fork begins with a copy of its parent's lines | 0.145 | `rollout_turns` |
-| turns that were taken back stay in the file (`thread_rolled_back`) | 0.145 | `rollout_turns` |
-| messages are recorded as `user_message` and `agent_message` | 0.149 | `rollouts`, `rollout_turns` |
+| the file of a fork begins with a copy of its parent's lines | 0.145 | `storage` |
+| turns that were taken back stay in the file (`thread_rolled_back`) | 0.145 | `storage` |
+| messages are recorded as `user_message` and `agent_message` | 0.149 | `storage` |
 | commands of root keep their capabilities in the sandbox | 0.154 | `sandbox` |
 | `thread/rollback` (`ROLLBACK`); since 0.148 `thread/revert`, except for files that are not paginated | 0.155 | `engine` |
 | a handshake that offers compression is dropped | 0.165 | `connection` |

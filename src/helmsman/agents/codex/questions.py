@@ -33,7 +33,7 @@ import anyio
 from helmsman.agents.changes import as_details
 from helmsman.agents.codex.binary import TITLE
 from helmsman.agents.codex.features import Feature
-from helmsman.agents.codex.rollouts import OWN_ID, SESSIONS, lines_from_end
+from helmsman.agents.codex.storage import OWN_ID, SESSIONS, lines_from_end
 from helmsman.base.json_values import json_object, mapping, present, rows
 from helmsman.errors import AnswerInvalid, HelmsmanError, QuestionNotOpen
 from helmsman.model.change_diff import file_change_diff
