@@ -37,7 +37,7 @@ from helmsman.agents.codex.access import (
     refuse_rules_nobody_trusts,
     refuse_writing_everything,
 )
-from helmsman.agents.codex.binary import exec_capabilities
+from helmsman.agents.codex.binary import TITLE, exec_capabilities
 from helmsman.agents.codex.configuration import check_config, merge_config, profile_config, user_config
 from helmsman.agents.codex.features import Feature
 from helmsman.agents.codex.normalise import from_exec
@@ -50,6 +50,7 @@ from helmsman.agents.process_engine import (
     Conversation,
     LaunchConfig,
     open_process_engine,
+    session_not_found,
 )
 from helmsman.agents.protocol import Capability, Opened, Trust
 from helmsman.base.caller_context import environment
@@ -140,7 +141,7 @@ class ExecConversation(Conversation):
         if session.is_new:
             self.context.rename(session, session_id)
         elif session.id != session_id:
-            raise _not_found(session.id)  # Codex could not find that session, and began another
+            raise session_not_found(TITLE, session.id)  # Codex could not find that session, and began another
         self._is_named = True
         self._settled.set()
 
@@ -200,7 +201,7 @@ class ExecConversation(Conversation):
         said, session_id = self._stderr, self.session.id
         if not self.session.is_new:
             if "no rollout found" in said:
-                return _not_found(session_id)
+                return session_not_found(TITLE, session_id)
             if "already has an active writer" in said:
                 return SessionLocked(f"Another process has session {session_id} open. Close it there, then try again.")
         if "--skip-git-repo-check" in said:
@@ -267,7 +268,7 @@ class ExecDialect(AgentDialect):
     """See `AgentDialect`."""
 
     agent = DEFAULT_AGENT
-    title = "Codex"
+    title = TITLE
     engine_name = "exec"
     greeting = Greeting(
         agent=DEFAULT_AGENT,
@@ -379,7 +380,7 @@ class ExecDialect(AgentDialect):
         """`codex exec` would begin a new session under an id that it cannot find."""
         known = self._rollouts.find(session_id)
         if known is None:
-            raise _not_found(session_id)
+            raise self.not_found(session_id)
         return Path(known.directory) if known.directory else None
 
     def history(self, session: AgentSession | None, session_id: str) -> tuple[PastTurn, ...]:
@@ -405,10 +406,6 @@ async def open_exec_engine(
 
 async def _no_sandbox() -> Sandbox:
     raise AssertionError("Codex has its own")
-
-
-def _not_found(session_id: str) -> SessionNotFound:
-    return SessionNotFound(f"Codex knows no session {session_id}. List the sessions to find the right id.")
 
 
 # --- the command line --------------------------------------------------------------------------------------------------
@@ -446,7 +443,7 @@ def exec_command(
         InvalidInput: The options are invalid.
         Unsupported: They ask for what `codex exec` cannot do.
     """
-    _check(options, turn, directory)
+    _check(options, directory)
     # Before any file is written.
     refuse_rules_nobody_trusts(binary, options, directory)
     profile = profile_config(binary, codex_home, options.profile)
@@ -485,7 +482,7 @@ def exec_command(
     if options.skip_git_repo_check:
         arguments.append("--skip-git-repo-check")
     if turn.output_schema is not None:
-        arguments.append(f"--output-schema={_file(scratch / 'schema.json', _schema(turn.output_schema))}")
+        arguments.append(f"--output-schema={_file(scratch / 'schema.json', json.dumps(dict(turn.output_schema)))}")
     _check_arguments(arguments)
     # Everything after `resume` is positional, and a dash would make it an option.
     if session_id is not None and session_id.startswith("-"):
@@ -498,14 +495,9 @@ def exec_command(
 # --- checks ----------------------------------------------------------------------------------------------------------
 
 
-def _check(options: SessionOptions, turn: TurnInput, directory: Path) -> None:
-    if not turn.text.strip():
-        raise InvalidInput("The prompt is empty. Say what is to be done.")
+def _check(options: SessionOptions, directory: Path) -> None:
     if not directory.is_dir():
         raise InvalidInput(f"The working directory {directory} is not a directory. Name one that exists.")
-    for image in turn.images:
-        if not image.is_file():
-            raise InvalidInput(f"There is no image {image}. Name a file that exists.")
     if options.writable_roots and options.writes not in (None, "workspace"):
         raise InvalidInput(
             "Writable roots belong to the sandbox workspace-write. Ask for that sandbox, or leave the roots out."
@@ -583,13 +575,6 @@ def _trust(
 
 
 # --- values ----------------------------------------------------------------------------------------------------------
-
-
-def _schema(schema: Mapping[str, Any]) -> str:
-    try:
-        return json.dumps(dict(schema))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidInput(f"The output schema cannot be written as JSON: {error}. Give a JSON schema.") from error
 
 
 def _file(path: Path, text: str) -> str:
