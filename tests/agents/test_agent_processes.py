@@ -11,7 +11,7 @@ import anyio.to_thread
 import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from helmsman.agents.agent_process import AgentProcesses
+from helmsman.agents.agent_process import ChildAgent
 from helmsman.agents.child_process import open_child
 from helmsman.agents.process_engine import ProcessEngine
 from helmsman.base.concurrency import background_tasks
@@ -146,7 +146,7 @@ sys.stdin.read()"""
         server_process = running_process(int(await said.receive_until(b"\n", 100)))
         assert server_process is not None
         await anyio.sleep(0.02)  # ages have a resolution of hundredths of a second
-        processes = AgentProcesses(child)
+        processes = ChildAgent(child, "Agent")
         processes.note_baseline()
         await child.stdin.send(b"go\n")
         browser, sleeping = (running_process(int(pid)) for pid in (await said.receive_until(b"\n", 100)).split())

@@ -12,6 +12,7 @@ import logging
 import os
 import re
 import signal
+from abc import abstractmethod
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -20,12 +21,12 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from helmsman.agents.child_process import Child, open_child
+from helmsman.agents.child_process import open_child
 from helmsman.agents.event_router import OutputPosition
 from helmsman.agents.supervisor.client import GREETING_ID, attach, start_supervised
 from helmsman.agents.supervisor.relay import is_answer
 from helmsman.base.json_values import json_object
-from helmsman.base.jsonrpc import RequestId, Resumed
+from helmsman.base.jsonrpc import Resumed, Transport
 from helmsman.base.line_framer import LineFramer
 from helmsman.base.process_ending import end_processes, namespace_init
 from helmsman.base.processes import (
@@ -47,10 +48,14 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
+    from helmsman.agents.child_process import Child
     from helmsman.agents.supervisor.client import Owner, SupervisedProcess
     from helmsman.agents.supervisor.records import ProcessRecord
     from helmsman.agents.supervisor.relay import OutputLine
+    from helmsman.base.jsonrpc import RequestId
     from helmsman.errors import HelmsmanError
+
+log = logging.getLogger(__name__)
 
 _ERROR: Final = re.compile(
     r"(?:Uncaught )?(?:[\w.]*(?:Error|Exception)\b[^:]*:|(?:error|fatal|panic)\b)", re.IGNORECASE
@@ -105,183 +110,49 @@ class ReplayWindow:
         return min(turns, default=self._end)
 
 
-# --- transports ------------------------------------------------------------------------------------------------------
+# --- greeting and starting -------------------------------------------------------------------------------------------
 
 
-_EXIT_GRACE: Final = 0.5
-"""How long we wait for the exit code after the end of the output, and for the rest of the output after the exit."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Greeting:
+    """Greeting of an agent, and the parser of its lines. An agent that is not greeted cannot be supervised.
 
-
-class StdioTransport:
-    """Newline-delimited JSON on the pipes of a child process, which is called `title` when it is lost."""
-
-    resumed = None
-
-    def __init__(self, child: Child, title: str) -> None:
-        self._child = child
-        self._title = title
-        self._framer = LineFramer()
-        self._early: list[bytes] = []
-        self.position = OutputPosition()
-
-    @property
-    def child(self) -> Child:
-        return self._child
-
-    async def greet(self, greeting: str, awaited: Sequence[str]) -> Mapping[str, Any]:
-        """Send the first request of a conversation, and return its answer. Other lines wait for the next reader.
-
-        Raises:
-            EngineLost: The output has ended before.
-        """
-        await self.send(greeting)
-        async with aclosing(self._read()) as batches:
-            async for lines in batches:
-                for index, line in enumerate(lines):
-                    message = json_object(line) or {}
-                    if is_answer(message, awaited):
-                        # The rest of the batch may hold messages that came right after the answer.
-                        self._early += lines[index + 1 :]
-                        return message
-                    self._early.append(line)
-        raise await self.loss()
-
-    async def messages(self) -> AsyncIterator[list[bytes]]:
-        if self._early:
-            early, self._early = self._early, []
-            yield early
-        async for lines in self._read():
-            yield lines
-
-    def on_message(self, index: int | None) -> None:
-        """A child has no log of its output, so that no event can name its line."""
-
-    async def _read(self) -> AsyncGenerator[list[bytes]]:
-        try:
-            async for chunk in self._child.stdout:
-                yield self._framer.feed(chunk)
-        # The pipe was closed by `close_output_after_exit`: an end like any other.
-        except (anyio.ClosedResourceError, anyio.BrokenResourceError):
-            return
-
-    async def send(self, message: str) -> None:
-        try:
-            await self._child.stdin.send(message.encode() + b"\n")
-        except (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError) as error:
-            raise EngineLost(f"{self._title} no longer reads its input. Send the message again.") from error
-
-    async def loss(self) -> EngineLost:
-        # Output usually ends a moment before the exit code is known.
-        with anyio.move_on_after(_EXIT_GRACE):
-            await self._child.wait()
-            await self._child.stderr_ended()
-        return _ended(self._title, self._child.exit_code, self._child.stderr_tail)
-
-    async def close_output_after_exit(self) -> None:
-        """Make sure that `messages` ends with the process, even if a grandchild holds the pipe open."""
-        await self._child.wait()
-        # Output that the program wrote just before its exit is still in the pipe.
-        await anyio.sleep(_EXIT_GRACE)
-        await self._child.stdout.aclose()
-
-
-@asynccontextmanager
-async def open_stdio(
-    tasks: TaskGroup,
-    argv: Sequence[str | Path],
-    *,
-    title: str,
-    env: Mapping[str, str] | None = None,
-) -> AsyncIterator[StdioTransport]:
-    """A child process for the length of the block.
-
-    Raises:
-        EngineStartFailed: The program cannot be run.
+    `request` has the id `GREETING_ID`, to which the names in `answer` lead in its answer. `read_answer` returns what matters
+    of the answer, or raises `EngineProtocolError`. `watcher` is the class that says what runs (`module:Class`). `advice`
+    ends the error of an agent that does not come up.
     """
-    async with open_child(tasks, argv, env=env) as child:
-        transport = StdioTransport(child, title)
-        tasks.start_soon(transport.close_output_after_exit)
-        yield transport
+
+    title: str
+    request: Mapping[str, Any] | None
+    read_answer: Callable[[Mapping[str, Any]], Mapping[str, Any]]
+    watcher: str
+    seconds: float
+    advice: str
+    answer: tuple[str, ...] = ("id", GREETING_ID)
 
 
-class SupervisedTransport:
-    """See `base.jsonrpc.Transport`. The agent is called `title` when it is lost."""
+class LaunchFiles(Protocol):
+    """Files that were made for one process, and are removed after it. Methods block, briefly."""
 
-    def __init__(
-        self,
-        child: SupervisedProcess,
-        window: ReplayWindow,
-        title: str,
-        answer: Mapping[str, Any] | None = None,
-        read: Callable[[OutputLine], None] = lambda said: None,
-    ) -> None:
-        """`answer` is the parsed answer to the greeting; by default, the result of a JSON-RPC request.
+    def used_by(self, process: Process | None) -> None:
+        """Keep the files for as long as this process runs."""
+        ...
 
-        `read` gets each line before it counts as read, where turns begin with lines of the agent.
-        """
-        self._child = child
-        self._window = window
-        self._title = title
-        self._read = read
-        self._offsets: list[int] = []
-        self.position = OutputPosition(child.process)
-        # Greetings in another form have another parser.
-        if answer is None:
-            try:
-                answer = json.loads(child.answer)["result"]
-            except (ValueError, LookupError, TypeError) as error:
-                raise EngineProtocolError(
-                    f"{title} refused the handshake. Run `helmsman doctor` to find out why."
-                ) from error
-        self._resumed = Resumed(epoch=child.epoch, requests=child.inputs, answer=answer or {})
-
-    @property
-    def resumed(self) -> Resumed:
-        return self._resumed
-
-    async def messages(self) -> AsyncIterator[list[bytes]]:
-        async for lines in self._child.lines():
-            # The window moves before the lines are yielded: a turn that begins with one of them starts there.
-            for said in lines:
-                self._read(said)
-                self._window.read(said.end)
-            self._offsets = [said.offset for said in lines]
-            yield [said.line for said in lines]
-            # The reader has handled these lines when it asks for more.
-            try:
-                await self._child.commit(self._window.start)
-            except EngineLost:
-                continue  # its last output may still come
-
-    def on_message(self, index: int | None) -> None:
-        """Move to a message of those that came last; None after all of them."""
-        self.position.offset = None if index is None else self._offsets[index]
-
-    def was_answered(self, request_id: RequestId) -> bool:
-        """Return whether the request in the current line has its answer already."""
-        offset = self.position.offset
-        return offset is not None and self._child.was_answered(request_id, offset)
-
-    async def send(self, message: str) -> None:
-        await self._child.send(message)
-
-    async def loss(self) -> EngineLost:
-        ended = self._child.ended
-        if ended is not None:
-            return _ended(self._title, ended.exit_code, ended.stderr)
-        # Attaching with a newer epoch takes the process away from this owner.
-        if self._child.newer_epoch is not None:
-            return EngineLost(f"Another Helmsman has taken {self._title} over. Connect again to continue.")
-        return EngineLost(f"The supervisor of {self._title} is gone. Send the next message to start another.")
+    def remove(self) -> None:
+        """Remove the files."""
+        ...
 
 
-def _ended(title: str, code: int | None, stderr: str) -> EngineLost:
-    how = "closed its output" if code is None else f"was ended by signal {-code}" if code < 0 else f"exited ({code})"
-    return EngineLost(
-        f"{title} {how}. Send the next message to start it again; sessions continue from disk.",
-        exit_code=code,
-        stderr=stderr or None,
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """A process to start. `fingerprint` identifies the fixed settings of the process, `about` goes into its record."""
+
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    directory: Path
+    fingerprint: str
+    about: Mapping[str, Any]
+    files: LaunchFiles | None = None
 
 
 # --- processes of an agent -------------------------------------------------------------------------------------------
@@ -314,80 +185,6 @@ class ProcessBaseline(Value, frozen=True):
         if self.since is None:
             return process in self.seen
         return started_before(process, self.since)
-
-
-class AgentProcesses:
-    """All processes of one agent. Methods block, briefly."""
-
-    def __init__(self, child: Child | None = None, record: ProcessRecord | None = None) -> None:
-        self._child = child
-        self._record = record
-        self._baseline: ProcessBaseline | None = None
-
-    def note_baseline(self) -> None:
-        """Note which processes belong to the agent, unless that was noted; called before its first turn begins.
-
-        It is kept for the next owner too, which may find the agent in the middle of a turn.
-        """
-        if self._baseline is None:
-            self._baseline = ProcessBaseline.now(self._all())
-            if self._record is not None:
-                self._record.note(**{_BASELINE: msgspec.to_builtins(self._baseline)})
-
-    def recall_baseline(self) -> None:
-        """Take over the baseline of an earlier owner.
-
-        If that is lost, the agent counts as started by the turn: it is ended with the rest, and the next turn starts
-        another.
-        """
-        assert self._record is not None
-        try:
-            self._baseline = msgspec.convert(self._record.notes()[_BASELINE], ProcessBaseline)
-        except (LookupError, msgspec.ValidationError):
-            # Without a baseline nothing may be taken for harmless.
-            self._baseline = ProcessBaseline(seen=frozenset({self._record.child}))
-
-    def started_by_turns(self) -> frozenset[Process]:
-        """Return what turns have started and is still there; none before the first turn."""
-        baseline = self._baseline
-        if baseline is None:
-            return frozenset()
-        found = self._all()
-        older = {process for process in found if baseline.contains(process)}
-        servers = _servers(older)
-        return frozenset(process for process in found - older if not servers or not _is_below(process, servers))
-
-    def end_started_by_turns(self) -> frozenset[Process]:
-        """End what turns have started; return what could not be ended.
-
-        Then the agent is killed with it, since the end of a PID namespace is certain. The next turn starts another one.
-        """
-        # Before the first turn there is nothing that a turn could have started.
-        baseline = self._baseline
-        if baseline is None:
-            return frozenset()
-        # Signals by namespace reach processes that fork faster than they are listed.
-        inits = (namespace_init(process) for process in self._all() if baseline.contains(process))
-        left = end_processes(self.started_by_turns, namespace=next(filter(None, inits), None))
-        if left:
-            # Killing the agent ends its sandbox's namespace, and everything in it.
-            self.kill_all()
-        return left
-
-    def kill_all(self) -> None:
-        """Kill the agent and all that it has started, without a grace period."""
-        if self._child is not None:
-            self._child.kill()
-        else:
-            end_processes(self._all, grace=0)
-
-    def _all(self) -> frozenset[Process]:
-        if self._child is not None:
-            return self._child.below()
-        assert self._record is not None
-        # By parent, and by the mark in the environment: a process may lose either.
-        found = descendants(self._record.supervisor) | with_variable(KEPT_MARK, str(self._record.directory))
-        return frozenset(process for process in found if process != self._record.supervisor)
 
 
 def _servers(older: Iterable[Process]) -> frozenset[int]:
@@ -423,215 +220,388 @@ def _is_below(process: Process, servers: frozenset[int]) -> bool:
 # --- the agent -------------------------------------------------------------------------------------------------------
 
 
-log = logging.getLogger(__name__)
-
 TURN: Final = "turn"
 """The key of the turn in a `ReplayWindow`: a process has one session."""
+_EXIT_GRACE: Final = 0.5
+"""How long we wait for the exit code after the end of the output, and for the rest of the output after the exit."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Greeting:
-    """Greeting of an agent, and the parser of its lines. An agent that is not greeted cannot be supervised.
+class AgentProcess(Transport):
+    """A running agent that speaks lines of JSON, called `title` in errors. Methods that are not async block, briefly."""
 
-    `request` has the id `GREETING_ID`, to which the names in `answer` lead in its answer. `read_answer` returns what matters
-    of the answer, or raises `EngineProtocolError`. `watcher` is the class that says what runs (`module:Class`). `advice`
-    ends the error of an agent that does not come up.
-    """
+    is_supervised = False
 
-    agent: str
-    title: str
-    request: Mapping[str, Any] | None
-    read_answer: Callable[[Mapping[str, Any]], Mapping[str, Any]]
-    watcher: str
-    seconds: float
-    advice: str
-    answer: tuple[str, ...] = ("id", GREETING_ID)
-
-
-class LaunchFiles(Protocol):
-    """Files that were made for one process, and are removed after it. Methods block, briefly."""
-
-    def used_by(self, process: Process | None) -> None:
-        """Keep the files for as long as this process runs."""
-        ...
-
-    def remove(self) -> None:
-        """Remove the files."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
-    """A process to start. `fingerprint` identifies the fixed settings of the process, `about` goes into its record."""
-
-    argv: Sequence[str]
-    env: Mapping[str, str]
-    directory: Path
-    fingerprint: str
-    about: Mapping[str, Any]
-    files: LaunchFiles | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Supervised:
-    process: SupervisedProcess
-    record: ProcessRecord
-    window: ReplayWindow
-
-
-class AgentProcess:
-    """A running agent. Made by `open_child_agent` and `open_supervised_agent` only."""
-
-    def __init__(
-        self,
-        transport: StdioTransport | SupervisedTransport,
-        answer: Mapping[str, Any],
-        child: Child | None = None,
-        supervised: _Supervised | None = None,
-    ) -> None:
-        self.transport = transport
-        self.answer = answer
+    def __init__(self, title: str, position: OutputPosition) -> None:
+        self._title = title
+        self.position = position
+        self.answer: Mapping[str, Any] = {}
         """Answer of the agent to the greeting."""
-        self._child = child
-        self._supervised = supervised
-        self.processes = AgentProcesses(child, None if supervised is None else supervised.record)
-
-    @property
-    def position(self) -> OutputPosition:
-        return self.transport.position
-
-    @property
-    def is_supervised(self) -> bool:
-        return self._supervised is not None
+        self._baseline: ProcessBaseline | None = None
 
     @property
     def input_position(self) -> str | None:
         """The number of input lines it has received, from all owners; None without a supervisor."""
-        return None if self._supervised is None else self._supervised.process.input_position
+        return None
 
     @property
     def inputs(self) -> int:
         """The number of input lines that the supervisor has counted; 0 without one."""
-        return 0 if self._supervised is None else self._supervised.process.inputs
+        return 0
 
     @property
     def is_taken_over(self) -> bool:
         """Return whether it has another owner now. Valid when its output has ended."""
-        return self._supervised is not None and self._supervised.process.newer_epoch is not None
+        return False
+
+    @property
+    def has_ended(self) -> bool:
+        """Return whether it is gone, as far as was read."""
+        return True
 
     async def lines(self) -> AsyncIterator[Mapping[str, Any]]:
         """Yield its lines until it has ended or has another owner. Events that are delivered between name their line."""
-        async for batch in self.transport.messages():
+        async for batch in self.messages():
             for index, raw in enumerate(batch):
                 # Programs print warnings on standard output, too. A line that is no object must not end the session.
                 if (line := json_object(raw)) is None:
                     log.warning("skipped a line of an agent that is not a JSON object (%d bytes)", len(raw))
                     continue
-                self.transport.on_message(index)
+                self.on_message(index)
                 yield line
-            self.transport.on_message(None)
+            self.on_message(None)
 
-    def was_answered(self, request_id: RequestId) -> bool:
-        """Return whether the request in the current line was answered by an earlier owner, or withdrawn."""
-        return isinstance(self.transport, SupervisedTransport) and self.transport.was_answered(request_id)
-
-    async def send(self, line: Mapping[str, Any]) -> None:
+    async def send_object(self, line: Mapping[str, Any]) -> None:
         """Send a line.
 
         Raises:
             EngineLost: It is gone.
         """
         with anyio.CancelScope(shield=True):  # half a line would spoil the next one
-            await self.transport.send(json.dumps(line))
-
-    async def send_last(self, content: str) -> None:
-        """Send all that it is ever told, which is no line of JSON, and close its input. It may have ended."""
-        assert self._child is not None
-        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
-            await self._child.stdin.send(content.encode("utf-8", "replace"))
-            await self._child.stdin.aclose()
+            await self.send(json.dumps(line))
 
     # --- what the next owner has to know -----------------------------------------------------------------------------
 
     def note(self, **notes: Any) -> None:
         """Note something for the next owner, where there can be one."""
-        if self._supervised is not None:
-            self._supervised.record.note(**notes)
 
     def turn_begins(self) -> None:
         """The next owner reads the output from here, until the turn has ended."""
-        if self._supervised is not None and not self._supervised.window.has_turn(TURN):
-            self._supervised.window.begin_turn(TURN)
 
     def turn_ended(self) -> None:
         """The next owner need not read the turn again."""
-        # First the note, then the window: a crash in between replays a turn rather than losing one.
-        if self._supervised is not None:
-            self._supervised.record.note(turn=None)
-            self._supervised.window.end_turn(TURN)
 
     # --- its end -----------------------------------------------------------------------------------------------------
 
-    async def loss(self) -> EngineLost:
+    async def end_of_output(self) -> EngineLost:
         """Return why its output has ended, with its last lines."""
-        loss = await self.transport.loss()
+        loss = await self.loss()
         said = error_line(str(loss.details.get("stderr") or ""))
         what, _, what_next = loss.message.partition(". ")
         return EngineLost(f"{what}: {said[:300]}. {what_next}", **loss.details) if said else loss
 
-    @property
-    def has_ended(self) -> bool:
-        """Return whether it is gone, as far as was read."""
-        if self._supervised is not None:
-            return self._supervised.process.ended is not None or self._supervised.process.is_lost
-        return True
-
+    @abstractmethod
     async def end(self, *, at_once: bool) -> None:
         """Tell it to end: `at_once` if a turn runs, which it would finish first if only its input were closed."""
-        if self._child is not None:
-            if at_once:
-                self._child.signal(signal.SIGTERM)
-            await self._child.end()
-        elif self._supervised is not None:
-            with suppress(EngineLost):
-                await self._supervised.process.end()
 
-    def send_signal(self, number: signal.Signals) -> None:
-        """Signal the group of an agent that is a child."""
-        if self._child is not None:
-            self._child.signal(number)
+    def kill(self) -> None:
+        """Kill the agent and all that it has started, without a grace period."""
+        end_processes(self.all_processes, grace=0)
 
-    async def kill(self) -> None:
-        """End it with all it has started, and leave it no time to do anything before."""
-        await anyio.to_thread.run_sync(self.processes.kill_all)
+    # --- its processes -----------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def all_processes(self) -> frozenset[Process]:
+        """Return the agent and all that it has started."""
+
+    def note_baseline(self) -> None:
+        """Note which processes belong to the agent, unless that was noted; called before its first turn begins.
+
+        It is kept for the next owner too, which may find the agent in the middle of a turn.
+        """
+        if self._baseline is None:
+            self._baseline = ProcessBaseline.now(self.all_processes())
+            self.note(**{_BASELINE: msgspec.to_builtins(self._baseline)})
+
+    def started_by_turns(self) -> frozenset[Process]:
+        """Return what turns have started and is still there; none before the first turn."""
+        baseline = self._baseline
+        if baseline is None:
+            return frozenset()
+        found = self.all_processes()
+        older = {process for process in found if baseline.contains(process)}
+        servers = _servers(older)
+        return frozenset(process for process in found - older if not servers or not _is_below(process, servers))
+
+    def end_started_by_turns(self) -> frozenset[Process]:
+        """End what turns have started; return what could not be ended.
+
+        Then the agent is killed with it, since the end of a PID namespace is certain. The next turn starts another one.
+        """
+        # Before the first turn there is nothing that a turn could have started.
+        baseline = self._baseline
+        if baseline is None:
+            return frozenset()
+        # Signals by namespace reach processes that fork faster than they are listed.
+        inits = (namespace_init(process) for process in self.all_processes() if baseline.contains(process))
+        left = end_processes(self.started_by_turns, namespace=next(filter(None, inits), None))
+        if left:
+            # Killing the agent ends its sandbox's namespace, and everything in it.
+            self.kill()
+        return left
+
+
+class ChildAgent(AgentProcess):
+    """Agent that is a child of this process. It has no log of its output, so that no event can name its line."""
+
+    def __init__(self, child: Child, title: str) -> None:
+        super().__init__(title, OutputPosition())
+        self.child = child
+        self._framer = LineFramer()
+        self._early: list[bytes] = []
+
+    async def greet(self, greeting: str, awaited: Sequence[str]) -> Mapping[str, Any]:
+        """Send the first request of a conversation, and return its answer. Other lines wait for the next reader.
+
+        Raises:
+            EngineLost: The output has ended before.
+        """
+        await self.send(greeting)
+        async with aclosing(self._read()) as batches:
+            async for lines in batches:
+                for index, line in enumerate(lines):
+                    message = json_object(line) or {}
+                    if is_answer(message, awaited):
+                        # The rest of the batch may hold messages that came right after the answer.
+                        self._early += lines[index + 1 :]
+                        return message
+                    self._early.append(line)
+        raise await self.loss()
+
+    async def messages(self) -> AsyncIterator[list[bytes]]:
+        if self._early:
+            early, self._early = self._early, []
+            yield early
+        async for lines in self._read():
+            yield lines
+
+    async def _read(self) -> AsyncGenerator[list[bytes]]:
+        try:
+            async for chunk in self.child.stdout:
+                yield self._framer.feed(chunk)
+        # The pipe was closed by `close_output_after_exit`: an end like any other.
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError):
+            return
+
+    async def send(self, message: str) -> None:
+        try:
+            await self.child.stdin.send(message.encode() + b"\n")
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError) as error:
+            raise EngineLost(f"{self._title} no longer reads its input. Send the message again.") from error
+
+    async def send_last(self, content: str) -> None:
+        """Send all that it is ever told, which is no line of JSON, and close its input. It may have ended."""
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
+            await self.child.stdin.send(content.encode("utf-8", "replace"))
+            await self.child.stdin.aclose()
+
+    async def loss(self) -> EngineLost:
+        # Output usually ends a moment before the exit code is known.
+        with anyio.move_on_after(_EXIT_GRACE):
+            await self.child.wait()
+            await self.child.stderr_ended()
+        return _ended(self._title, self.child.exit_code, self.child.stderr_tail)
+
+    async def close_output_after_exit(self) -> None:
+        """Make sure that `messages` ends with the process, even if a grandchild holds the pipe open."""
+        await self.child.wait()
+        # Output that the program wrote just before its exit is still in the pipe.
+        await anyio.sleep(_EXIT_GRACE)
+        await self.child.stdout.aclose()
+
+    async def end(self, *, at_once: bool) -> None:
+        if at_once:
+            self.child.signal(signal.SIGTERM)
+        await self.child.end()
+
+    def kill(self) -> None:
+        self.child.kill()
+
+    def all_processes(self) -> frozenset[Process]:
+        return self.child.below()
+
+
+class SupervisedAgent(AgentProcess):
+    """Agent in a supervisor, which outlives this process."""
+
+    is_supervised = True
+
+    def __init__(
+        self,
+        process: SupervisedProcess,
+        record: ProcessRecord,
+        window: ReplayWindow,
+        title: str,
+        answer: Mapping[str, Any] | None = None,
+        read: Callable[[OutputLine], None] = lambda said: None,
+    ) -> None:
+        """`answer` is the parsed answer to the greeting; by default, the result of a JSON-RPC request.
+
+        `read` gets each line before it counts as read, where turns begin with lines of the agent.
+        """
+        super().__init__(title, OutputPosition(process.process))
+        self._process = process
+        self._record = record
+        self._window = window
+        self._read = read
+        self._offsets: list[int] = []
+        # Greetings in another form have another parser.
+        if answer is None:
+            try:
+                answer = json.loads(process.answer)["result"]
+            except (ValueError, LookupError, TypeError) as error:
+                raise EngineProtocolError(
+                    f"{title} refused the handshake. Run `helmsman doctor` to find out why."
+                ) from error
+        self.answer = answer or {}
+        self.resumed = Resumed(epoch=process.epoch, requests=process.inputs, answer=self.answer)
+
+    @property
+    def input_position(self) -> str | None:
+        return self._process.input_position
+
+    @property
+    def inputs(self) -> int:
+        return self._process.inputs
+
+    @property
+    def is_taken_over(self) -> bool:
+        return self._process.newer_epoch is not None
+
+    @property
+    def has_ended(self) -> bool:
+        return self._process.ended is not None or self._process.is_lost
+
+    async def messages(self) -> AsyncIterator[list[bytes]]:
+        async for lines in self._process.lines():
+            # The window moves before the lines are yielded: a turn that begins with one of them starts there.
+            for said in lines:
+                self._read(said)
+                self._window.read(said.end)
+            self._offsets = [said.offset for said in lines]
+            yield [said.line for said in lines]
+            # The reader has handled these lines when it asks for more.
+            try:
+                await self._process.commit(self._window.start)
+            except EngineLost:
+                continue  # its last output may still come
+
+    def on_message(self, index: int | None) -> None:
+        self.position.offset = None if index is None else self._offsets[index]
+
+    def was_answered(self, request_id: RequestId) -> bool:
+        offset = self.position.offset
+        return offset is not None and self._process.was_answered(request_id, offset)
+
+    async def send(self, message: str) -> None:
+        await self._process.send(message)
+
+    async def loss(self) -> EngineLost:
+        ended = self._process.ended
+        if ended is not None:
+            return _ended(self._title, ended.exit_code, ended.stderr)
+        # Attaching with a newer epoch takes the process away from this owner.
+        if self.is_taken_over:
+            return EngineLost(f"Another Helmsman has taken {self._title} over. Connect again to continue.")
+        return EngineLost(f"The supervisor of {self._title} is gone. Send the next message to start another.")
+
+    def note(self, **notes: Any) -> None:
+        self._record.note(**notes)
+
+    def turn_begins(self) -> None:
+        if not self._window.has_turn(TURN):
+            self._window.begin_turn(TURN)
+
+    def turn_ended(self) -> None:
+        # First the note, then the window: a crash in between replays a turn rather than losing one.
+        self.note(turn=None)
+        self._window.end_turn(TURN)
+
+    async def end(self, *, at_once: bool) -> None:
+        with suppress(EngineLost):
+            await self._process.end()
+
+    def all_processes(self) -> frozenset[Process]:
+        # By parent, and by the mark in the environment: a process may lose either.
+        found = descendants(self._record.supervisor) | with_variable(KEPT_MARK, str(self._record.directory))
+        return frozenset(process for process in found if process != self._record.supervisor)
+
+    def recall_baseline(self) -> None:
+        """Take over the baseline of an earlier owner.
+
+        If that is lost, the agent counts as started by the turn: it is ended with the rest, and the next turn starts
+        another.
+        """
+        try:
+            self._baseline = msgspec.convert(self._record.notes()[_BASELINE], ProcessBaseline)
+        except (LookupError, msgspec.ValidationError):
+            # Without a baseline nothing may be taken for harmless.
+            self._baseline = ProcessBaseline(seen=frozenset({self._record.child}))
+
+
+def _ended(title: str, code: int | None, stderr: str) -> EngineLost:
+    how = "closed its output" if code is None else f"was ended by signal {-code}" if code < 0 else f"exited ({code})"
+    return EngineLost(
+        f"{title} {how}. Send the next message to start it again; sessions continue from disk.",
+        exit_code=code,
+        stderr=stderr or None,
+    )
 
 
 @asynccontextmanager
-async def open_child_agent(greeting: Greeting, launch: Launch, tasks: TaskGroup) -> AsyncIterator[AgentProcess]:
+async def open_child_process(
+    tasks: TaskGroup,
+    argv: Sequence[str | Path],
+    *,
+    title: str,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> AsyncIterator[ChildAgent]:
+    """Run an agent as a child for the length of the block.
+
+    Raises:
+        EngineStartFailed: The program cannot be run.
+    """
+    async with open_child(tasks, argv, env=env, cwd=cwd) as child:
+        agent = ChildAgent(child, title)
+        tasks.start_soon(agent.close_output_after_exit)
+        yield agent
+
+
+@asynccontextmanager
+async def open_child_agent(greeting: Greeting, launch: Launch, tasks: TaskGroup) -> AsyncIterator[ChildAgent]:
     """Run an agent for the length of the block, greeted. Nothing that it has started is left afterwards.
 
     Raises:
         EngineStartFailed: It does not come up.
     """
+    opening = open_child_process(tasks, launch.argv, title=greeting.title, env=launch.env, cwd=launch.directory)
     try:
-        async with open_child(tasks, launch.argv, env=launch.env, cwd=launch.directory) as child:
+        async with opening as agent:
+            child = agent.child
             if launch.files is not None:
                 # Before the greeting: another Helmsman must not remove the files of a process that is starting.
                 await anyio.to_thread.run_sync(launch.files.used_by, running_process(child.pid))
-            transport = StdioTransport(child, greeting.title)
-            tasks.start_soon(transport.close_output_after_exit)
-            about: Mapping[str, Any] = {}
             try:
                 if greeting.request is not None:
                     with anyio.fail_after(greeting.seconds):
-                        answer = await transport.greet(json.dumps(greeting.request), greeting.answer)
-                    about = greeting.read_answer(answer)
+                        answer = await agent.greet(json.dumps(greeting.request), greeting.answer)
+                    agent.answer = greeting.read_answer(answer)
             except TimeoutError as error:
                 slow = EngineLost(f"It did not answer within {greeting.seconds:g} s.")
                 raise not_up(greeting.title, greeting.advice, slow, None, child.stderr_tail) from error
             except (EngineLost, EngineProtocolError) as error:
                 raise not_up(greeting.title, greeting.advice, error, child.exit_code, child.stderr_tail) from error
-            yield AgentProcess(transport, about, child)
+            yield agent
     finally:
         if launch.files is not None:
             # Shielded, because the files hold copies of logins.
@@ -661,7 +631,6 @@ async def start_supervised_agent(
             about={
                 **about,
                 **launch.about,
-                "agent": greeting.agent,
                 "place": str(launch.directory),
                 "launch": launch.fingerprint,
             },
@@ -681,7 +650,7 @@ async def start_supervised_agent(
 @asynccontextmanager
 async def open_supervised_agent(
     greeting: Greeting, record: ProcessRecord, *, epoch: int
-) -> AsyncIterator[AgentProcess]:
+) -> AsyncIterator[SupervisedAgent]:
     """Own an agent in a supervisor for the length of the block. The agent outlives the block.
 
     Raises:
@@ -689,15 +658,13 @@ async def open_supervised_agent(
         EngineStartFailed: It refused the greeting.
     """
     async with attach(record, epoch=epoch, title=greeting.title) as process:
-        window = ReplayWindow(process.offset)
         try:
             answer = greeting.read_answer(json_object(process.answer.encode()) or {})
         except EngineProtocolError as error:
             # It could never be spoken to, so nothing would ever end it.
             await process.end()
             raise EngineStartFailed(error.message) from error
-        transport = SupervisedTransport(process, window, greeting.title, answer)
-        yield AgentProcess(transport, answer, supervised=_Supervised(process, record, window))
+        yield SupervisedAgent(process, record, ReplayWindow(process.offset), greeting.title, answer)
 
 
 def not_up(title: str, advice: str, error: HelmsmanError, exit_code: object, stderr: str) -> EngineStartFailed:

@@ -31,7 +31,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 import anyio
 import anyio.to_thread
 
-from helmsman.agents.agent_process import open_child_agent, open_supervised_agent, start_supervised_agent
+from helmsman.agents.agent_process import (
+    SupervisedAgent,
+    open_child_agent,
+    open_supervised_agent,
+    start_supervised_agent,
+)
 from helmsman.agents.event_router import RoutedEngine, engine_closed
 from helmsman.agents.protocol import Begun, Capability, is_enforced
 from helmsman.agents.supervisor.records import end_left
@@ -704,7 +709,7 @@ class ProcessEngine(SessionEngine[AgentSession]):
         process = session.process
         if process is not None:
             # Before the first prompt: from here on, new processes belong to a turn.
-            await anyio.to_thread.run_sync(process.processes.note_baseline)
+            await anyio.to_thread.run_sync(process.note_baseline)
         # The process may have ended while this was waiting.
         if process is None or session.process is not process or session.is_ending:
             raise self._just_ended()
@@ -737,7 +742,7 @@ class ProcessEngine(SessionEngine[AgentSession]):
             with anyio.CancelScope(shield=True):
                 await self._stop_turn(session, conversation, turn)
         # Also without a turn: an earlier one may have left commands.
-        await anyio.to_thread.run_sync(process.processes.end_started_by_turns)
+        await anyio.to_thread.run_sync(process.end_started_by_turns)
 
     async def _stop_turn(self, session: AgentSession, conversation: Conversation, turn: AgentTurn) -> None:
         session.stop()
@@ -903,6 +908,7 @@ class ProcessEngine(SessionEngine[AgentSession]):
             idle=self._engine_idle,
             owner=self._supervision.owner,
             about={
+                "agent": self.dialect.agent,
                 "engine": self._supervision.about,
                 "version": self.dialect.version,
                 "engine_id": self._supervision.engine_id,
@@ -929,10 +935,10 @@ class ProcessEngine(SessionEngine[AgentSession]):
                     session.process = process
                     conversation = session.conversation = self.dialect.converse(self._context, session, process)
                     session.used_at = anyio.current_time()
-                    if left is not None:
+                    if left is not None and isinstance(process, SupervisedAgent):
                         # The position before this owner sends anything: later calls compare with it.
                         self._positions_before[session.id] = process.input_position
-                        await anyio.to_thread.run_sync(process.processes.recall_baseline)
+                        await anyio.to_thread.run_sync(process.recall_baseline)
                         conversation.recall(left.turn, is_running=left.is_running)
                     task_status.started()
                     loss = await self._run(session, conversation, process)
@@ -960,7 +966,7 @@ class ProcessEngine(SessionEngine[AgentSession]):
         except Exception:  # one session's trouble must not end the others
             log.exception("%s of session %s is not understood", self.dialect.title, session.id)
             await process.end(at_once=True)
-        return await process.loss()
+        return await process.end_of_output()
 
     def _report_gone(self, session: AgentSession, process: AgentProcess, loss: HelmsmanError | None) -> None:
         """Forget a process; tell its loss, if there is one to be told."""
@@ -1050,7 +1056,7 @@ class ProcessEngine(SessionEngine[AgentSession]):
         elif conversation.stopped:  # it is not for the next hub to find out that it does not ask
             if turn is not None:
                 conversation.end_turn(turn)
-                await process.kill()
+                await anyio.to_thread.run_sync(process.kill)
             await self.end(session)
         elif turn is None and session.left_turn is None:
             await self.end(session)

@@ -12,9 +12,10 @@ from __future__ import annotations
 import json
 import logging
 import math
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import anyio
 
@@ -52,25 +53,30 @@ class Resumed(Value, frozen=True):
     answer: Mapping[str, Any]
 
 
-class Transport(Protocol):
+class Transport(ABC):
     """Carries whole messages. The code that opened it closes it."""
 
-    @property
-    def resumed(self) -> Resumed | None:
-        """Earlier conversation; None if the conversation begins here."""
-        ...
+    resumed: Resumed | None = None
+    """Earlier conversation; None if the conversation begins here."""
 
+    @abstractmethod
     def messages(self) -> AsyncIterator[Sequence[bytes | str]]:
         """Incoming messages until the other side is gone, as they come together. May raise `EngineProtocolError`."""
-        ...
 
+    def on_message(self, index: int | None) -> None:  # noqa: B027 - most keep no position
+        """Note the place in its batch of the message that is about to be handled; None after all of them."""
+
+    def was_answered(self, request_id: RequestId) -> bool:
+        """Return whether an earlier owner has answered the request in the current message, or it was withdrawn."""
+        return False
+
+    @abstractmethod
     async def send(self, message: str) -> None:
         """Send one message; raises `EngineLost` when the other side is gone."""
-        ...
 
+    @abstractmethod
     async def loss(self) -> EngineLost:
-        """Why the other side is gone. Called once, when `messages` has ended; bounded."""
-        ...
+        """Why the other side is gone. Called when `messages` has ended; bounded."""
 
 
 @dataclass(slots=True)
@@ -110,8 +116,6 @@ class Peer:
         on_notification: Callable[[str, Mapping[str, Any]], None],
         on_request: Callable[[IncomingRequest], bool],
         on_close: Callable[[HelmsmanError], None] = lambda reason: None,
-        on_message: Callable[[int | None], None] = lambda index: None,
-        was_answered: Callable[[RequestId], bool] = lambda request_id: False,
         join: Callable[[list[Message]], list[Message]] = lambda messages: messages,
         with_version: bool = False,
     ) -> None:
@@ -119,14 +123,9 @@ class Peer:
 
         `join` may merge messages of one batch into fewer; their meaning must stay the same.
 
-        `on_message` is called before each message is dispatched, with its place in its batch, and with None after all of
-        them. `was_answered` says of the request in the current message whether an earlier owner has answered it.
-
         `other` is the name of the other side in errors. `with_version` puts `"jsonrpc": "2.0"` into every sent message.
         """
         self._join = join
-        self._on_message = on_message
-        self._was_answered = was_answered
         self._other = other
         self._envelope: Message = {"jsonrpc": "2.0"} if with_version else {}
         self._transport = transport
@@ -314,15 +313,15 @@ class Peer:
         together = _parsed_together(raw) if len(raw) >= _MANY else None
         if together is None:
             for index, one in enumerate(raw):
-                self._on_message(index)
+                self._transport.on_message(index)
                 self._receive(one)
         else:
             for index, message in enumerate(together):
                 message[_PLACE] = index
             for message in self._join(together):
-                self._on_message(message.pop(_PLACE))
+                self._transport.on_message(message.pop(_PLACE))
                 self._dispatch(message)
-        self._on_message(None)
+        self._transport.on_message(None)
 
     def _receive(self, raw: bytes | str) -> None:
         try:
@@ -346,7 +345,9 @@ class Peer:
             if request_id is None:
                 self._guarded(method, self._on_notification, method, params)
             elif isinstance(request_id, int | str):
-                self._receive_request(IncomingRequest(request_id, method, params, self._was_answered(request_id)))
+                self._receive_request(
+                    IncomingRequest(request_id, method, params, self._transport.was_answered(request_id))
+                )
             return
         if isinstance(request_id, int | str):
             self._receive_response(request_id, message)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import pytest
 
 from helmsman.agents.codex.binary import find_codex
@@ -471,7 +472,7 @@ async def test_a_killed_process_ends_its_turn_and_not_the_engine(
         await model.wait_for_request()
     process = engine._sessions[session_id].process
     assert process is not None
-    await process.kill()
+    await anyio.to_thread.run_sync(process.kill)
     end = await follower.end()
     assert end.outcome == "failed"
     assert end.failure is not None

@@ -11,13 +11,13 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from helmsman.base.jsonrpc import IncomingRequest, Peer, RequestId, Resumed
+from helmsman.base.jsonrpc import IncomingRequest, Peer, Resumed, Transport
 from helmsman.errors import EngineLost, EngineProtocolError, EngineRefused, EngineTimeout, HelmsmanError
 
 pytestmark = pytest.mark.anyio
 
 
-class Wire:
+class Wire(Transport):
     """Transport whose other end is the test."""
 
     def __init__(self, resumed: Resumed | None = None) -> None:
@@ -31,7 +31,7 @@ class Wire:
                 raise message
             yield [message]
 
-    async def send(self, message: str, answering: RequestId | None = None) -> None:
+    async def send(self, message: str) -> None:
         await self._to_test.send(message)
 
     async def loss(self) -> EngineLost:

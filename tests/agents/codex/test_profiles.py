@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helmsman.agents.agent_process import open_stdio
+from helmsman.agents.agent_process import open_child_process
 from helmsman.agents.codex.binary import CodexBinary, find_codex
 from helmsman.agents.codex.configuration import check_config, merge_config, profile_config
 from helmsman.agents.codex.connection import AppServer
@@ -162,7 +162,7 @@ async def test_a_real_codex_applies_a_profile_and_what_is_put_over_it(
     }
     async with (
         anyio.create_task_group() as tasks,
-        open_stdio(tasks, [binary.path, "app-server"], title="Codex", env=codex_home.env) as transport,
+        open_child_process(tasks, [binary.path, "app-server"], title="Codex", env=codex_home.env) as transport,
     ):
         peer = Peer(transport, other="Codex", on_notification=lambda *_: None, on_request=lambda _: False)
         tasks.start_soon(peer.run)

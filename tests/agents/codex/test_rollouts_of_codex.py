@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
-from helmsman.agents.agent_process import open_stdio
+from helmsman.agents.agent_process import open_child_process
 from helmsman.agents.codex.binary import find_codex
 from helmsman.agents.codex.connection import AppServer, user_input
 from helmsman.agents.codex.storage import CodexSessions
@@ -58,7 +58,7 @@ async def connected(codex_binary: Path, codex_home: CodexHome) -> AsyncIterator[
     binary = await find_codex(explicit=codex_binary, env=codex_home.env)
     async with (
         anyio.create_task_group() as tasks,
-        open_stdio(tasks, [binary.path, "app-server"], title="Codex", env=codex_home.env) as transport,
+        open_child_process(tasks, [binary.path, "app-server"], title="Codex", env=codex_home.env) as transport,
     ):
         peer = Peer(
             transport,

@@ -64,21 +64,21 @@ class ToyConversation(Conversation):
         self.process.turn_begins()
         self.session.begin(begun)
         self.deliver(TurnStarted(session_id=self.session.id, turn_id=begun.id))
-        await self.process.send({"turn": begun.id, "session": self.session.id, "text": turn.text})
+        await self.process.send_object({"turn": begun.id, "session": self.session.id, "text": turn.text})
         return begun
 
     async def steer(self, turn: AgentTurn, message: str) -> None:
         raise NotImplementedError
 
     async def stop_turn(self, turn: AgentTurn) -> None:
-        await self.process.send({"stop": True})
+        await self.process.send_object({"stop": True})
 
     async def answer(self, question: Question, choices: tuple[Choice, ...] | None) -> bool:
         if self.question is None:
             raise QuestionNotOpen.any_more(question.id)
         self.question = None
         yes = choices is not None and choices[0].value == APPROVE
-        await self.process.send({"answer": yes})
+        await self.process.send_object({"answer": yes})
         return False
 
     def ended(self, turn: AgentTurn) -> TurnEnded:
@@ -117,7 +117,6 @@ class ToyDialect(AgentDialect):
     starts_with_session = False
     capabilities = Capabilities("toy", "Toy", dict.fromkeys(set(Capability) - {Capability.RESUME}, ""))
     greeting = Greeting(
-        agent="toy",
         title="Toy",
         request={"id": GREETING_ID},
         read_answer=lambda answer: answer,

@@ -204,12 +204,10 @@ class AcpConversation(Conversation):
         self.access = self._profile.access(session.options)
         self._closed: HelmsmanError | None = None
         self.peer = Peer(
-            process.transport,
+            process,
             on_notification=self.on_notification,
             on_request=self.on_request,
             on_close=self._on_close,
-            on_message=process.transport.on_message,
-            was_answered=process.was_answered,
             join=lambda messages: joined(self._profile, messages),
             other=self.title,
             with_version=True,
@@ -410,7 +408,7 @@ class AcpConversation(Conversation):
             self.send(turn, [text_block(said)])
             return
         # Before the end is reported: a check may begin at that moment.
-        await anyio.to_thread.run_sync(self.process.processes.end_started_by_turns)
+        await anyio.to_thread.run_sync(self.process.end_started_by_turns)
         if self.turn is turn and not turn.unanswered:
             with self.process.position.at(turn.answered_at):  # other lines may have been read since
                 self.end_turn(turn)
@@ -590,7 +588,7 @@ class AcpConversation(Conversation):
             return
         if turn is not None and self.turn is turn:  # it still runs, and a graceful end would leave it time to continue
             self.session.enter(ProcessState.ENDING)
-            await self.process.kill()
+            await anyio.to_thread.run_sync(self.process.kill)
             self.end_turn(turn)
         await self.context.end(self.session)
 

@@ -242,7 +242,6 @@ def greeting_of(profile: Profile) -> Greeting:
         f"[agents.{profile.name}]."
     )
     return Greeting(
-        agent=profile.name,
         title=profile.title,
         request={"jsonrpc": "2.0", "id": GREETING_ID, "method": "initialize", "params": _CLIENT},
         read_answer=read_answer,

@@ -165,7 +165,7 @@ class ClaudeConversation(Conversation):
         begun = self._new_turn(str(uuid.uuid4()))
         try:
             # The id of the message is the id of the turn: Claude Code repeats it when it takes the message up.
-            await self.process.send({**message, "uuid": begun.id})
+            await self.process.send_object({**message, "uuid": begun.id})
         except EngineLost:
             self.session.finish(begun)
             raise
@@ -176,19 +176,19 @@ class ClaudeConversation(Conversation):
         assert isinstance(turn, ClaudeTurn)
         message_id = str(uuid.uuid4())
         turn.steered.add(message_id)
-        await self.process.send({**user_message(message), "uuid": message_id})
+        await self.process.send_object({**user_message(message), "uuid": message_id})
 
     async def stop_turn(self, turn: AgentTurn) -> None:
         assert isinstance(turn, ClaudeTurn)
         for message_id in turn.steered:  # or they would be taken up next
-            await self.process.send(control("cancel_async_message", message_uuid=message_id))
+            await self.process.send_object(control("cancel_async_message", message_uuid=message_id))
         for asked in list(self._questions.values()):
             self._withdraw(self._questions.pop(asked.question.id))
             # A refusal that stops, before the interrupt: a request without an answer would outlive the turn.
-            await self.process.send(refused(asked, "Stopped.", stop=True))
+            await self.process.send_object(refused(asked, "Stopped.", stop=True))
         with anyio.move_on_after(TAKEN_UP_SECONDS):
             await turn.taken_up.wait()  # a message that is only queued would begin after the interrupt
-        await self.process.send(control("interrupt"))
+        await self.process.send_object(control("interrupt"))
 
     async def answer(self, question: Question, choices: tuple[Choice, ...] | None) -> bool:
         asked = self._questions.pop(question.id, None)
@@ -198,7 +198,7 @@ class ClaudeConversation(Conversation):
         # Before the answer is sent: the result may arrive immediately.
         if stops and self.session.turn is not None:
             self.session.turn.interrupted = True
-        await self.process.send(write_answer(asked, choices))
+        await self.process.send_object(write_answer(asked, choices))
         return False  # a refusal that stops the turn says so
 
     async def request(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -207,7 +207,7 @@ class ClaudeConversation(Conversation):
         with send, receive:
             self._replies[request["request_id"]] = send
             try:
-                await self.process.send(request)
+                await self.process.send_object(request)
                 return await receive.receive()
             finally:
                 del self._replies[request["request_id"]]
@@ -270,7 +270,7 @@ class ClaudeConversation(Conversation):
         # A result with more queued messages ends only a part of the turn.
         is_end = not integer(line.get("queued_turn_count")) or turn.interrupted
         if is_end:  # before the end is reported: a check may begin at that moment
-            await anyio.to_thread.run_sync(self.process.processes.end_started_by_turns)
+            await anyio.to_thread.run_sync(self.process.end_started_by_turns)
         self._report(turn, line)  # all events of a line without a pause, so that they are stored together
         if is_end:
             turn.result = line
@@ -301,20 +301,20 @@ class ClaudeConversation(Conversation):
         if asked is None:
             subtype = text(mapping(line.get("request")).get("subtype"))
             # Any request has to be answered, or Claude Code waits for ever.
-            await self.process.send(not_answered(request_id, subtype))
+            await self.process.send_object(not_answered(request_id, subtype))
         elif turn is None or turn.interrupted:
-            await self.process.send(refused(asked, "Stopped.", stop=True))
+            await self.process.send_object(refused(asked, "Stopped.", stop=True))
         elif self.access.plans and asked.tool == EXIT_PLAN:
             # A plan ends with its proposal: stop here, so that it is not carried out.
             turn.planned = True
-            await self.process.send(refused(asked, "Stopped.", stop=True))
+            await self.process.send_object(refused(asked, "Stopped.", stop=True))
         elif not self.access.asks_about(asked):
             await self._decide(asked)
         elif (
             other := self._questions.pop(asked.question.id, None)
         ) is not None:  # an answer to either would be to both
             self._withdraw(other)
-            await self.process.send(refused(asked, "Stopped.", stop=True))
+            await self.process.send_object(refused(asked, "Stopped.", stop=True))
         else:
             self._questions[asked.question.id] = asked
             event = QuestionAsked(session_id=session.id, turn_id=turn_id, question=asked.question)
@@ -323,7 +323,7 @@ class ClaudeConversation(Conversation):
     async def _decide(self, asked: Asked) -> None:
         """Answer without the user, as the policy of the session says."""
         yes = self.access.answers == "allow" and asked.question.type != "user_input"
-        await self.process.send(allowed(asked) if yes else refused(asked, NOBODY_ASKED))
+        await self.process.send_object(allowed(asked) if yes else refused(asked, NOBODY_ASKED))
 
     def _withdraw(self, asked: Asked) -> None:
         """Report that Claude Code no longer waits for the answer to a question."""
@@ -405,7 +405,6 @@ def _read_greeting(answer: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 _GREETING: Final = Greeting(
-    agent=CLAUDE,
     title=TITLE,
     request={
         "type": "control_request",
@@ -665,12 +664,12 @@ async def ask_about(
 ) -> Mapping[str, Any]:
     """Return its answer to a request about a stored session. The caller bounds the wait."""
     async with _started(config, binary, "--resume", session_id, directory=directory) as process:
-        await process.send(request)
+        await process.send_object(request)
         async for line in process.lines():
             response = mapping(line.get("response"))
             if response.get("request_id") == request["request_id"]:
                 return response
-        raise await process.loss()
+        raise await process.end_of_output()
 
 
 def models_in(said: Mapping[str, Any]) -> tuple[Model, ...]:

@@ -40,7 +40,7 @@ from helmsman.agents.protocol import (
 )
 from helmsman.base.addresses import REMOTE_TOKEN, engine_address, is_loopback
 from helmsman.base.json_values import integer, mapping, optional_text, present, rows, sequence, texts
-from helmsman.base.jsonrpc import REQUEST_TIMEOUT, Peer
+from helmsman.base.jsonrpc import REQUEST_TIMEOUT, Peer, Transport
 from helmsman.base.line_framer import MAX_LINE_BYTES
 from helmsman.base.peers import belongs_to_other
 from helmsman.errors import (
@@ -276,10 +276,8 @@ _LISTENING: Final = "0A"
 """State of a listening socket in Linux's tables."""
 
 
-class WebSocketTransport:
+class WebSocketTransport(Transport):
     """Transport with one JSON object per text message."""
-
-    resumed = None
 
     def __init__(self, connection: ClientConnection) -> None:
         self._connection = connection

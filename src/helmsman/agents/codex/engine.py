@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import anyio.to_thread
 
-from helmsman.agents.agent_process import StdioTransport, SupervisedTransport, open_stdio
+from helmsman.agents.agent_process import ChildAgent, SupervisedAgent, open_child_process
 from helmsman.agents.child_process import run_command
 from helmsman.agents.codex.access import (
     NO_ROOTS,
@@ -237,13 +237,10 @@ class AppServerEngine(SessionEngine[CodexThread]):
         self.confinement = confinement
         self._id = engine_id
         # Events name the line they came from only if a supervisor keeps the output.
-        if isinstance(transport, SupervisedTransport):
+        if isinstance(transport, SupervisedAgent):
             self._router.position = transport.position
         self.binary = binary
         self._codex_home = codex_home
-        watched: dict[str, Any] = {}
-        if isinstance(transport, SupervisedTransport):
-            watched = {"on_message": transport.on_message, "was_answered": transport.was_answered}
         self._peer = Peer(
             transport,
             other=TITLE,
@@ -251,7 +248,6 @@ class AppServerEngine(SessionEngine[CodexThread]):
             on_request=self._on_request,
             on_close=self._on_close,
             join=join_pieces,
-            **watched,
         )
         self.api = AppServer(self._peer, binary)
         self._configuration = Configuration(self.api.config, codex_home, is_local=binary.remote is None)
@@ -906,7 +902,7 @@ async def open_app_server(
     argv: list[str | Path] = [binary.path, "app-server", *options]
 
     def connect(tasks: TaskGroup) -> AbstractAsyncContextManager[Transport]:
-        return open_stdio(tasks, argv, title="The Codex engine", env=child_env)
+        return open_child_process(tasks, argv, title="The Codex engine", env=child_env)
 
     # The stack holds the engine that came up; failed attempts have been closed by then.
     async with AsyncExitStack() as stack:
@@ -942,5 +938,5 @@ async def connect_app_server(
         finally:
             # Before the connection closes, which would otherwise be reported as a loss.
             engine.leave()
-            if engine.api.hangs and isinstance(transport, StdioTransport):
-                transport.child.kill()  # it does not respond, and holds the locks of its sessions
+            if engine.api.hangs and isinstance(transport, ChildAgent):
+                transport.kill()  # it does not respond, and holds the locks of its sessions

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import anyio.to_thread
 
-from helmsman.agents.agent_process import Greeting, Launch, error_line
+from helmsman.agents.agent_process import ChildAgent, Greeting, Launch, error_line
 from helmsman.agents.codex.access import (
     NO_ROOTS,
     WORKSPACE_KEYS,
@@ -114,7 +114,7 @@ class ExecConversation(Conversation):
         with anyio.CancelScope(shield=True):
             # An output that is not understood is not worth waiting for.
             await self.process.end(at_once=broken is not None)
-            self._exit = await self.process.loss()
+            self._exit = await self.process.end_of_output()
         turn = self.session.turn
         if self._is_named and turn is not None:
             if broken is not None:
@@ -160,6 +160,7 @@ class ExecConversation(Conversation):
         self.session.begin(begun)
         self._has_prompt.set()
         with anyio.move_on_after(START_TIMEOUT) as limit:
+            assert isinstance(self.process, ChildAgent)
             await self.process.send_last(turn.text)
             await self._settled.wait()
         if self._is_named:
@@ -175,7 +176,8 @@ class ExecConversation(Conversation):
 
     async def stop_turn(self, turn: AgentTurn) -> None:
         # Only on SIGINT does Codex stop its commands.
-        self.process.send_signal(_STOP)
+        assert isinstance(self.process, ChildAgent)
+        self.process.child.signal(_STOP)
         with anyio.move_on_after(INTERRUPTED_GRACE):
             await turn.ended.wait()
         if not turn.ended.is_set():
@@ -271,7 +273,6 @@ class ExecDialect(AgentDialect):
     title = TITLE
     engine_name = "exec"
     greeting = Greeting(
-        agent=DEFAULT_AGENT,
         title="`codex exec`",
         request=None,
         read_answer=dict,
