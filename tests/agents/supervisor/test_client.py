@@ -194,6 +194,32 @@ async def test_who_comes_after_the_kill_of_a_supervisor_ends_its_processes(tmp_p
         assert not record.directory.exists()
 
 
+_STOP_FROM_BELOW = """
+import os, signal, sys
+from pathlib import Path
+from helmsman.agents.supervisor.records import read_record
+record = read_record(Path(sys.argv[1]))
+assert os.getppid() == record.child.pid
+os.kill(record.child.pid, signal.SIGSTOP)  # or it would end with its supervisor
+os.kill(record.supervisor.pid, signal.SIGKILL)
+record.stop()
+Path(sys.argv[2]).write_text(str(record.child.is_alive()))
+"""
+
+
+async def test_a_process_below_an_agent_ends_it_after_the_kill_of_its_supervisor(tmp_path: Path) -> None:
+    ended = tmp_path / "ended"
+    async with kept(tmp_path) as record:
+        async with attach(record, epoch=1, title="stand-in") as child:
+            command = [sys.executable, "-c", _STOP_FROM_BELOW, str(record.directory), str(ended)]
+            await child.send(f"run {json.dumps(command)}")
+            while not ended.exists() or not ended.read_text():
+                await anyio.sleep(POLL)
+        assert ended.read_text() == "False"
+        assert not record.is_running
+        assert not record.directory.exists()
+
+
 async def test_an_owner_reads_what_a_killed_supervisor_has_logged(tmp_path: Path) -> None:
     async with kept(tmp_path) as record:
         async with attach(record, epoch=1, title="stand-in") as child:

@@ -148,12 +148,7 @@ _POLL: Final = 0.02
 
 def stop_supervised(directory: Path, sockets: Sequence[Path], supervisor: Process, child: Process) -> None:
     """End a supervisor, its agent and all that it has started. Blocks for a bounded time."""
-    # Also the one that this process runs below, which `end_processes` would leave out.
-    for number, seconds in ((signal.SIGTERM, STOP_TIMEOUT), (KILL, KILLED_GRACE)):
-        send_signal(supervisor, number)
-        deadline = time.monotonic() + seconds
-        while supervisor.is_alive() and time.monotonic() < deadline:
-            time.sleep(_POLL)
+    _end_alone(supervisor, STOP_TIMEOUT)
     started = surviving_descendants(directory)  # the supervisor was killed, or hung
     if child.is_alive():
         started |= {child, *descendants(child)}
@@ -161,8 +156,18 @@ def stop_supervised(directory: Path, sockets: Sequence[Path], supervisor: Proces
     # executing a program cannot be read, so look once more after a moment.
     for _ in range(2):
         end_processes(lambda: still_running(started) | surviving_descendants(directory), grace=CHILD_GRACE)
+        _end_alone(child, CHILD_GRACE)
         time.sleep(_POLL)
     forget(directory, *sockets)
+
+
+def _end_alone(process: Process, seconds: float) -> None:
+    """End a process, also if this process runs below it: `end_processes` would leave it out."""
+    for number, grace in ((signal.SIGTERM, seconds), (KILL, KILLED_GRACE)):
+        send_signal(process, number)
+        deadline = time.monotonic() + grace
+        while process.is_alive() and time.monotonic() < deadline:
+            time.sleep(_POLL)
 
 
 # --- the log of its standard error -----------------------------------------------------------------------------------
@@ -537,7 +542,7 @@ class Supervisor:
 
     def _supervise(self, child: subprocess.Popen[bytes]) -> None:
         idleness = Idleness(self._directory, self._watcher, float(self._order["idle"]))
-        next_look = next_list = next_needed = 0.0
+        next_look = next_list = 0.0
         while self._reap(child) and not self._told_to_end:
             now = time.monotonic()
             # The list is for the case that the supervisor is killed.
@@ -545,23 +550,20 @@ class Supervisor:
                 self._descendants.write_down()
                 self._relay.retry()
                 next_list = time.monotonic() + _BELOW_SECONDS
-            if self._look_now or now >= next_needed:
-                # The claim fails while a client is attached, and keeps one from attaching during the check.
-                with try_claim(self._directory) as nobody_attached:
-                    is_alone = nobody_attached and not self._relay.has_owner
-                self._successor.look(nobody_attached=is_alone)
-                next_needed = time.monotonic() + self._successor.until_next_look()
             if self._look_now or now >= next_look:
                 self._look_now = False
                 if not has_record(self._directory):
                     return  # the directory was removed: no client will find this child again
+                # The claim fails while a client is attached, and keeps one from attaching during the check.
                 with try_claim(self._directory) as nobody_attached:
-                    if idleness.may_end(nobody_attached=nobody_attached and not self._relay.has_owner):
+                    is_alone = nobody_attached and not self._relay.has_owner
+                    if idleness.may_end(nobody_attached=is_alone):
                         self._told_to_end = True
                         self._end(child)  # within the claim, so that no client attaches to a child that ends
                         return
-                next_look = time.monotonic() + idleness.until_next_look()
-            self._wait(child, min(next_look, next_list, next_needed) - time.monotonic())
+                self._successor.look(nobody_attached=is_alone)
+                next_look = time.monotonic() + min(idleness.until_next_look(), self._successor.until_next_look())
+            self._wait(child, min(next_look, next_list) - time.monotonic())
         if self._told_to_end and self._lost_because is None:
             self._interrupt(child)
 

@@ -7,7 +7,6 @@
                          ?                    instead of e: what is under way, then disconnect
     supervisor → owner   {"epoch", "inputs", "answer", "output", "from", "size", "open"}
                          +<size>              there is more output, up to this offset
-                         w<n>                 the agent has input n
                          x<code> {"stderr": …}    the agent has ended
                          r<epoch>             another client with this later epoch is, or was, the owner
 
@@ -433,7 +432,7 @@ class Relay:
         self._framing: Framing = LineFraming()
         self._stdin = self._stdout = -1
         self._has_closed_output = False
-        self._unwritten: deque[tuple[int, memoryview]] = deque()
+        self._unwritten: deque[memoryview] = deque()
         self._epoch = epoch
         self._inputs = 0
         self._owner: _Connection | None = None
@@ -465,18 +464,18 @@ class Relay:
         for line in greeting:
             self.send_to_child(line.encode())
 
-    def send_to_child(self, line: bytes, number: int = 0) -> None:
-        """Send a line to the agent. Input of an owner has a number; the owner hears when the agent has it."""
+    def send_to_child(self, line: bytes) -> None:
+        """Send a line to the agent."""
         if self._stdin < 0:  # it is being ended
             return
         # Before it is written: the answer may come immediately.
         self._watcher.on_input(line)
-        self._unwritten.append((number, memoryview(self._framing.encode(line))))
+        self._unwritten.append(memoryview(self._framing.encode(line)))
         self._write_child()
 
     def _write_child(self) -> None:
         while self._unwritten:
-            number, data = self._unwritten[0]
+            data = self._unwritten[0]
             try:
                 written = os.write(self._stdin, data)
             except BlockingIOError:
@@ -486,11 +485,9 @@ class Relay:
                 break
             # The pipe is full. The rest is written when the agent has read.
             if written < len(data):
-                self._unwritten[0] = (number, data[written:])
+                self._unwritten[0] = data[written:]
                 continue
             self._unwritten.popleft()
-            if number and self._owner is not None:
-                self._send(self._owner, b"w%d\n" % number)
         self._want(self._stdin, selectors.EVENT_WRITE, bool(self._unwritten), lambda _: self._write_child())
 
     def read_child(self) -> bool:
@@ -511,7 +508,7 @@ class Relay:
         lines = self._framing.decode(data)
         # Pings and closing frames of the protocol itself.
         if reply := self._framing.reply():
-            self._unwritten.append((0, memoryview(reply)))
+            self._unwritten.append(memoryview(reply))
             self._write_child()
         offset, wanted = self._output.end, list[bytes]()
         for line in lines:
@@ -626,7 +623,10 @@ class Relay:
                 self._read_child_if_possible()
         elif order == b"i":
             number, _, line = rest.partition(b" ")
-            self._input(int(number), line)
+            # An owner repeats input if it does not know whether that has arrived.
+            if int(number) > self._inputs:
+                self._inputs = int(number)
+                self.send_to_child(line)
         elif order == b"t":
             self._end()
 
@@ -635,15 +635,6 @@ class Relay:
         # Once the agent has ended no question needs an answer, so nothing is held back.
         waiting = () if self._has_closed_output else self._watcher.open.values()
         self._output.commit(min((offset, *waiting)))
-
-    def _input(self, number: int, line: bytes) -> None:
-        # A repeated input has been passed on; only its confirmation was lost.
-        if number <= self._inputs:
-            if self._owner is not None:
-                self._send(self._owner, b"w%d\n" % number)  # repeated by an owner that did not get the confirmation
-            return
-        self._inputs = number
-        self.send_to_child(line, number)
 
     def _greet(self, connection: _Connection, frame: bytes) -> None:
         if frame == b"?" and connection in self._callers:
