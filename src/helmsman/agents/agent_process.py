@@ -232,7 +232,7 @@ class AgentProcess(Transport):
     is_supervised = False
 
     def __init__(self, title: str, position: OutputPosition) -> None:
-        self._title = title
+        self.title = title
         self.position = position
         self.answer: Mapping[str, Any] = {}
         """Answer of the agent to the greeting."""
@@ -396,7 +396,7 @@ class ChildAgent(AgentProcess):
         try:
             await self.child.stdin.send(message.encode() + b"\n")
         except (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError) as error:
-            raise EngineLost(f"{self._title} no longer reads its input. Send the message again.") from error
+            raise EngineLost(f"{self.title} no longer reads its input. Send the message again.") from error
 
     async def send_last(self, content: str) -> None:
         """Send all that it is ever told, which is no line of JSON, and close its input. It may have ended."""
@@ -409,7 +409,7 @@ class ChildAgent(AgentProcess):
         with anyio.move_on_after(_EXIT_GRACE):
             await self.child.wait()
             await self.child.stderr_ended()
-        return _ended(self._title, self.child.exit_code, self.child.stderr_tail)
+        return _ended(self.title, self.child.exit_code, self.child.stderr_tail)
 
     async def close_output_after_exit(self) -> None:
         """Make sure that `messages` ends with the process, even if a grandchild holds the pipe open."""
@@ -430,7 +430,7 @@ class ChildAgent(AgentProcess):
         return self.child.below()
 
 
-class SupervisedAgent(AgentProcess):
+class AttachedAgent(AgentProcess):
     """Agent in a supervisor, which outlives this process."""
 
     is_supervised = True
@@ -508,11 +508,11 @@ class SupervisedAgent(AgentProcess):
     async def loss(self) -> EngineLost:
         ended = self._process.ended
         if ended is not None:
-            return _ended(self._title, ended.exit_code, ended.stderr)
+            return _ended(self.title, ended.exit_code, ended.stderr)
         # Attaching with a newer epoch takes the process away from this owner.
         if self.is_taken_over:
-            return EngineLost(f"Another Helmsman has taken {self._title} over. Connect again to continue.")
-        return EngineLost(f"The supervisor of {self._title} is gone. Send the next message to start another.")
+            return EngineLost(f"Another Helmsman has taken {self.title} over. Connect again to continue.")
+        return EngineLost(f"The supervisor of {self.title} is gone. Send the next message to start another.")
 
     def note(self, **notes: Any) -> None:
         self._record.note(**notes)
@@ -650,7 +650,7 @@ async def start_supervised_agent(
 @asynccontextmanager
 async def open_supervised_agent(
     greeting: Greeting, record: ProcessRecord, *, epoch: int
-) -> AsyncIterator[SupervisedAgent]:
+) -> AsyncIterator[AttachedAgent]:
     """Own an agent in a supervisor for the length of the block. The agent outlives the block.
 
     Raises:
@@ -664,7 +664,7 @@ async def open_supervised_agent(
             # It could never be spoken to, so nothing would ever end it.
             await process.end()
             raise EngineStartFailed(error.message) from error
-        yield SupervisedAgent(process, record, ReplayWindow(process.offset), greeting.title, answer)
+        yield AttachedAgent(process, record, ReplayWindow(process.offset), greeting.title, answer)
 
 
 def not_up(title: str, advice: str, error: HelmsmanError, exit_code: object, stderr: str) -> EngineStartFailed:

@@ -32,7 +32,7 @@ import anyio
 import anyio.to_thread
 
 from helmsman.agents.agent_process import (
-    SupervisedAgent,
+    AttachedAgent,
     open_child_agent,
     open_supervised_agent,
     start_supervised_agent,
@@ -62,7 +62,6 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup, TaskStatus
 
     from helmsman.agents.agent_process import AgentProcess, Greeting, Launch
-    from helmsman.agents.event_router import EventRouter
     from helmsman.agents.protocol import Capabilities, Opened, Trust
     from helmsman.agents.sandbox import Sandbox
     from helmsman.agents.supervisor.client import Owner
@@ -306,18 +305,6 @@ class AgentSession(EngineSession):
             self.process.position.stamp(event)
 
 
-@dataclass(frozen=True, slots=True)
-class EngineContext:
-    """What the conversations of an engine share."""
-
-    tasks: TaskGroup
-    router: EventRouter
-    end: Callable[[AgentSession], Awaitable[None]]
-    """Ends the process of a session, with all it has started."""
-    rename: Callable[[AgentSession, str], None]
-    """Gives a session the name that its agent has for it."""
-
-
 def session_not_found(title: str, session_id: str) -> SessionNotFound:
     """Return the error for a session that an agent of this name does not have."""
     return SessionNotFound(f"{title} knows no session {session_id}. List the sessions to find the right id.")
@@ -326,18 +313,18 @@ def session_not_found(title: str, session_id: str) -> SessionNotFound:
 class Conversation(ABC):
     """Conversation with one process of an agent: prompts, answers and steering, events and questions."""
 
-    def __init__(self, context: EngineContext, session: AgentSession, process: AgentProcess, title: str) -> None:
-        self.context = context
+    def __init__(self, engine: ProcessEngine, session: AgentSession, process: AgentProcess) -> None:
+        self.engine = engine
         self.session = session
         self.process = process
-        self.title = title
+        self.title = process.title
         self.stopped = ""
         """Why the process is about to be ended: it may have stopped asking."""
 
     def deliver(self, event: Event) -> None:
         """Deliver an event, with the line it comes from."""
         self.process.position.stamp(event)
-        self.context.router.deliver(event)
+        self.engine.deliver(event)
 
     def warn(self, message: str) -> None:
         """Tell the user."""
@@ -411,6 +398,8 @@ class AgentDialect(ABC):
     title: str
     """Its name in sentences."""
     engine_name: ClassVar[str]
+    engine_class: ClassVar[type[ProcessEngine] | None] = None
+    """Engine with more verbs than the others, if the agent has some."""
     greeting: Greeting
     capabilities: Capabilities
     starts_with_session: ClassVar[bool]
@@ -430,7 +419,7 @@ class AgentDialect(ABC):
         """How far the agent is trusted."""
 
     @abstractmethod
-    def converse(self, context: EngineContext, session: AgentSession, process: AgentProcess) -> Conversation:
+    def converse(self, engine: ProcessEngine, session: AgentSession, process: AgentProcess) -> Conversation:
         """Begin the conversation with a process that was just started or found."""
 
     @abstractmethod
@@ -543,14 +532,13 @@ class ProcessEngine(SessionEngine[AgentSession]):
         supervision: Supervision | None,
     ) -> None:
         super().__init__()
-        self._tasks = tasks
+        self.tasks = tasks
         self.dialect = dialect
         self.config = config
         self._state_dir = state_dir
         self._engine_idle = idle
         self._idle = idle if dialect.idle_seconds is None else min(idle, dialect.idle_seconds)
         self._supervision = supervision
-        self._context = EngineContext(tasks, self._router, self.end, self._rename)
         self._positions_before: dict[str, str | None] = {}
         """Input positions of the processes that earlier hubs left, by session."""
         self._lost: HelmsmanError | None = None
@@ -659,7 +647,12 @@ class ProcessEngine(SessionEngine[AgentSession]):
         if session.id and self._lost is None:
             super()._on_state(session)
 
-    def _rename(self, session: AgentSession, session_id: str) -> None:
+    def deliver(self, event: Event) -> None:
+        """Deliver an event to the listener of its session."""
+        self._router.deliver(event)
+
+    def name_session(self, session: AgentSession, session_id: str) -> None:
+        """Give a session the name that its agent has for it."""
         self._sessions.pop(session.id, None)
         self._router.rename(session.id, session_id)
         session.id = session_id
@@ -783,18 +776,18 @@ class ProcessEngine(SessionEngine[AgentSession]):
         notes = await anyio.to_thread.run_sync(record.notes)
         left = _Left(mapping(notes.get("turn")), is_running)
         session.enter(ProcessState.STARTING)
-        await self._tasks.start(self._serve, session, self._owning(record), left)
+        await self.tasks.start(self._serve, session, self._owning(record), left)
         assert session.conversation is not None
         with anyio.move_on_after(CATCH_UP_SECONDS):
             await session.conversation.caught_up(is_running=is_running)
         # There is nothing to follow: the turn has ended, or was never sent.
         if session.left_turn is None or (session.turn is not None and not is_running):
             session.turn = None  # it never began; the next turn has another process
-            self._tasks.start_soon(self.end, session)
+            self.tasks.start_soon(self.end, session)
             return
         self._sessions[session.id] = session
         if session.turn is not None and session.turn.interrupted:  # the hub that began the interrupt is gone
-            self._tasks.start_soon(self.interrupt, session.id)
+            self.tasks.start_soon(self.interrupt, session.id)
 
     async def running_sessions(self) -> tuple[str, ...]:
         found = self._sessions.values()
@@ -880,7 +873,7 @@ class ProcessEngine(SessionEngine[AgentSession]):
             opening = await self._supervised(launch, session)
         session.enter(ProcessState.STARTING)
         try:
-            await self._tasks.start(self._serve, session, opening, None)
+            await self.tasks.start(self._serve, session, opening, None)
         except RuntimeError as error:
             if self._lost is None:
                 raise
@@ -933,9 +926,9 @@ class ProcessEngine(SessionEngine[AgentSession]):
             with session.scope:
                 async with background_tasks() as tasks, opening(tasks) as process:
                     session.process = process
-                    conversation = session.conversation = self.dialect.converse(self._context, session, process)
+                    conversation = session.conversation = self.dialect.converse(self, session, process)
                     session.used_at = anyio.current_time()
-                    if left is not None and isinstance(process, SupervisedAgent):
+                    if left is not None and isinstance(process, AttachedAgent):
                         # The position before this owner sends anything: later calls compare with it.
                         self._positions_before[session.id] = process.input_position
                         await anyio.to_thread.run_sync(process.recall_baseline)
@@ -1083,10 +1076,10 @@ async def open_process_engine(
     idle: float,
     supervision: Supervision | None = None,
     left: Sequence[ProcessRecord] = (),
-    kind: type[ProcessEngine] = ProcessEngine,
 ) -> AsyncIterator[ProcessEngine]:
     """Open an engine for the length of the block; supervised, it outlives the hub. `left` are processes that run already."""
     async with background_tasks() as tasks:
+        kind = dialect.engine_class or ProcessEngine
         engine = kind(tasks, dialect, config, state_dir=state_dir, idle=idle, supervision=supervision)
         tasks.start_soon(engine.end_idle)
         try:

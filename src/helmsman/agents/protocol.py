@@ -238,7 +238,8 @@ class Trust(Value, frozen=True, kw_only=True):
 
     Attributes:
         asking_mode: The mode in which it asks before it acts; every session is set to it. None if it has no modes.
-        safe_modes: Other modes in which it asks or changes nothing. It is set back from them, and stopped in all others.
+        reading_mode: The mode in which it changes nothing, if it has one. It is set back from there if it was not asked for,
+            and stopped in all others.
         asking_options: Settings besides the mode with which it asks, where it has them. It is stopped with other values.
         acts_unasked: True if it may run commands or change files without asking, such as harmless ones. Others are
             stopped when they do.
@@ -249,7 +250,7 @@ class Trust(Value, frozen=True, kw_only=True):
     """
 
     asking_mode: str | None
-    safe_modes: tuple[str, ...]
+    reading_mode: str | None
     asking_options: Mapping[str, str]
     acts_unasked: bool
     memory: tuple[str, ...]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from helmsman.agents.process_engine import AgentDialect, LaunchConfig, ProcessEngine
+    from helmsman.agents.process_engine import AgentDialect, LaunchConfig
     from helmsman.agents.protocol import Engine
     from helmsman.agents.supervisor.client import Owner
     from helmsman.agents.supervisor.records import ProcessRecord
@@ -76,12 +76,6 @@ class SupervisedAgent(Agent):
     def dialect_of(self, settings: Settings, about: Mapping[str, Any]) -> AgentDialect:
         """Return the dialect of an engine that an earlier hub has left, as the records of its processes describe it."""
 
-    @property
-    def engine_kind(self) -> type[ProcessEngine]:
-        from helmsman.agents.process_engine import ProcessEngine
-
-        return ProcessEngine
-
     @asynccontextmanager
     async def open_engine(self, settings: Settings, env: Mapping[str, str] | None) -> AsyncIterator[Engine]:
         prepared = await self.prepare(settings, env)
@@ -120,7 +114,6 @@ class SupervisedAgent(Agent):
             idle=settings.engine_idle,
             supervision=supervision,
             left=left,
-            kind=self.engine_kind,
         )
         async with opening as engine:
             with self.listed(engine):

@@ -189,7 +189,9 @@ class _WithModels(Fake):
 
 
 class _Reading(_WithModels):
-    reading_mode = "read"
+    def __init__(self) -> None:
+        super().__init__()
+        self.trust = replace(self.trust, reading_mode="read")
 
 
 async def test_a_mode_that_was_set_for_a_turn_that_was_refused_does_not_stay(

@@ -164,7 +164,9 @@ async def test_two_questions_under_one_id_are_both_withdrawn(
 class Optional(Fake):
     """Agent whose sessions have other settings besides the mode that stop it from asking."""
 
-    asking_options: Mapping[str, str] = {"allow_all": "off"}
+    def __init__(self) -> None:
+        super().__init__()
+        self.trust = replace(self.trust, asking_options={"allow_all": "off"})
 
 
 @pytest.mark.anyio
@@ -331,7 +333,9 @@ async def test_an_agent_that_leaves_its_asking_mode_during_setup_is_stopped_with
 class Reading(Fake):
     """Agent with a read-only mode."""
 
-    reading_mode = "read"
+    def __init__(self) -> None:
+        super().__init__()
+        self.trust = replace(self.trust, reading_mode="read")
 
 
 @pytest.mark.anyio

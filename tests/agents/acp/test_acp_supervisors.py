@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -309,7 +309,9 @@ async def test_a_policy_applies_before_a_client_asks_for_the_session(place: Plac
 class Optional(Fake):
     """Agent whose sessions have other settings besides the mode that stop it from asking."""
 
-    asking_options: Mapping[str, str] = {"allow_all": "off"}
+    def __init__(self) -> None:
+        super().__init__()
+        self.trust = replace(self.trust, asking_options={"allow_all": "off"})
 
 
 async def test_all_that_makes_it_ask_is_set_again_after_a_turn_that_was_left(place: Place) -> None:

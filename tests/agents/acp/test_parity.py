@@ -13,8 +13,10 @@ import pytest
 
 from helmsman.agents.acp.profile import AgentHome, Profile
 from helmsman.agents.process_engine import ProcessEngine
+from helmsman.agents.protocol import Trust
 from helmsman.base.json_values import optional_text
 from helmsman.base.processes import with_variable
+from helmsman.base.structs import replace
 from helmsman.model.events import AgentMessage
 from helmsman.model.options import SessionOptions
 from helmsman.model.questions import Choice
@@ -30,12 +32,16 @@ pytestmark = [pytest.mark.anyio, pytest.mark.matrix, pytest.mark.timeout(400)]
 class Adapter(Profile):
     """Adapter, which has no sandbox here."""
 
-    reading_mode = None
-    asking_options: Mapping[str, str] = {}
-    acts_unasked = True
-    memory = ()
-    runs_repository_files = False
-    variables = ()
+    trust = Trust(
+        asking_mode=None,
+        reading_mode=None,
+        asking_options={},
+        acts_unasked=True,
+        memory=(),
+        runs_repository_files=False,
+        variables=(),
+        shared=(),
+    )
 
     def dangerous_files(self, directory: Path) -> list[Path]:
         return []
@@ -47,7 +53,7 @@ class Adapter(Profile):
 class ClaudeAdapter(Adapter):
     name = "claude-agent-acp"
     title = "Claude"
-    asking_mode = "default"
+    trust = replace(Adapter.trust, asking_mode="default")
     counting = "turn"
 
     def command_end(self, fields: Mapping[str, Any]) -> tuple[str | None, int | None]:
@@ -59,7 +65,7 @@ class ClaudeAdapter(Adapter):
 class CodexAdapter(Adapter):
     name = "codex-acp"
     title = "Codex"
-    asking_mode = "read-only"
+    trust = replace(Adapter.trust, asking_mode="read-only")
 
     def is_remark(self, text: str) -> bool:
         return text.startswith("Warning: ")

@@ -14,8 +14,8 @@ from helmsman.agents.process_engine import (
     AgentSession,
     AgentTurn,
     Conversation,
-    EngineContext,
     LaunchConfig,
+    ProcessEngine,
 )
 from helmsman.agents.protocol import Capabilities, Capability, Opened, Trust
 from helmsman.agents.supervisor.client import GREETING_ID
@@ -106,7 +106,7 @@ class ToyDialect(AgentDialect):
     engine_name = "toy"
     trust = Trust(
         asking_mode=None,
-        safe_modes=(),
+        reading_mode=None,
         asking_options={},
         acts_unasked=True,
         memory=(),
@@ -128,8 +128,8 @@ class ToyDialect(AgentDialect):
     def __init__(self, sessions: Path) -> None:
         self._sessions = sessions
 
-    def converse(self, context: EngineContext, session: AgentSession, process: AgentProcess) -> ToyConversation:
-        return ToyConversation(context, session, process, self.title)
+    def converse(self, engine: ProcessEngine, session: AgentSession, process: AgentProcess) -> ToyConversation:
+        return ToyConversation(engine, session, process)
 
     def opened(self, session: AgentSession, options: SessionOptions) -> Opened:
         return Opened(session_id=session.id, directory=str(session.directory))

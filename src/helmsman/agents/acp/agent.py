@@ -153,7 +153,7 @@ class AcpAgent(SupervisedAgent):
         dialect, config, _ = await self.prepare(settings, env)
         assert config is not None
         with TemporaryDirectory(prefix="helmsman-try-") as directory:
-            trusted = self._profile.runs_repository_files  # there is nothing that it could run
+            trusted = self._profile.trust.runs_repository_files  # there is nothing that it could run
             options = SessionOptions(agent=self.name, cwd=Path(directory), writes="nothing", trust_repository=trusted)
             session = AgentSession("", Path(directory), options)
             launch = await dialect.launch(config, session, options, None)

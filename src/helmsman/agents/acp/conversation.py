@@ -65,8 +65,7 @@ if TYPE_CHECKING:
 
     from helmsman.agents.acp.profile import Profile
     from helmsman.agents.agent_process import AgentProcess
-    from helmsman.agents.process_engine import AgentSession, EngineContext
-    from helmsman.agents.protocol import Trust
+    from helmsman.agents.process_engine import AgentSession, ProcessEngine
     from helmsman.base.jsonrpc import IncomingRequest, RequestId
     from helmsman.model.events import Event, TurnOutcome
     from helmsman.model.options import SessionOptions, TurnInput
@@ -188,17 +187,15 @@ class AcpConversation(Conversation):
 
     def __init__(
         self,
-        context: EngineContext,
+        engine: ProcessEngine,
         session: AgentSession,
         process: AgentProcess,
         profile: Profile,
-        trust: Trust,
         env: Mapping[str, str],
     ) -> None:
         """`env` says where the agent keeps its sessions."""
-        super().__init__(context, session, process, profile.title)
+        super().__init__(engine, session, process)
         self._profile = profile
-        self._trust = trust
         self._reader = profile.reader(env)
         self._env = env
         self.access = self._profile.access(session.options)
@@ -315,7 +312,7 @@ class AcpConversation(Conversation):
         if access.mode is not None:
             # The mode comes first: no agent keeps it across a load, and some start in one that asks nothing.
             await self._set("session/set_mode", MODE, access.mode, modeId=access.mode)
-        for name, value in self._trust.asking_options.items():
+        for name, value in self._profile.trust.asking_options.items():
             if name in self._option_names:
                 await self._set("session/set_config_option", name, value, configId=name, value=value)
         if options.model is not None and self._profile.model_by == "set_model":
@@ -384,7 +381,7 @@ class AcpConversation(Conversation):
 
     def _await_answer(self, turn: AcpTurn, ask: Callable[[], Awaitable[Any]]) -> None:
         turn.unanswered += 1
-        self.context.tasks.start_soon(self._await_prompt, turn, ask)
+        self.engine.tasks.start_soon(self._await_prompt, turn, ask)
 
     async def _await_prompt(self, turn: AcpTurn, ask: Callable[[], Awaitable[Any]]) -> None:
         try:
@@ -544,25 +541,25 @@ class AcpConversation(Conversation):
         for name, value in settings.items():
             if name == MODE:
                 self._on_mode(value)
-            elif self._trust.asking_options[name] != value and self.access.answers != "yes":
+            elif self._profile.trust.asking_options[name] != value and self.access.answers != "yes":
                 self._stop_unasking(f"{name} to {value}")
 
     def _on_mode(self, mode: str | None) -> None:
         wanted = self.access.mode
         if wanted is None or mode == wanted:
             return
-        asks_then = mode is not None and mode in (self._trust.asking_mode, *self._trust.safe_modes)
+        asks_then = mode is not None and mode in (self._profile.trust.asking_mode, self._profile.trust.reading_mode)
         if not asks_then and self.access.answers != "yes":
             self._stop_unasking(f"its mode to {mode}")
             return
         # Another mode that still asks is harmless: set it back without stopping the turn.
         self.warn(f"{self.title} changed its mode to {mode}; it is set back to {wanted}.")
-        self.context.tasks.start_soon(self._set_back, wanted)
+        self.engine.tasks.start_soon(self._set_back, wanted)
 
     def _stop_if_unasked(self, turn: AcpTurn, update: Mapping[str, Any]) -> None:
         """Stop an agent that asks before every act, if it has acted without asking."""
         call = turn.items.known(text(update.get("toolCallId")))
-        if self._trust.acts_unasked or call is None or update.get("status") != "completed":
+        if self._profile.trust.acts_unasked or call is None or update.get("status") != "completed":
             return
         if self.access.answers != "yes" and text(call.fields.get("kind")) in ACTS and call.id not in turn.asked:
             self._stop_unasking("what it may do")
@@ -577,7 +574,7 @@ class AcpConversation(Conversation):
             self.turn.failure = Failure(code="agent_error", message=message)
         self.withdraw_all()
         self.peer.notify("session/cancel", {"sessionId": self.session.id})
-        self.context.tasks.start_soon(self._end_stopped, self.turn)
+        self.engine.tasks.start_soon(self._end_stopped, self.turn)
 
     async def _end_stopped(self, turn: AcpTurn | None) -> None:
         with anyio.move_on_after(CANCEL_SECONDS):
@@ -590,7 +587,7 @@ class AcpConversation(Conversation):
             self.session.enter(ProcessState.ENDING)
             await anyio.to_thread.run_sync(self.process.kill)
             self.end_turn(turn)
-        await self.context.end(self.session)
+        await self.engine.end(self.session)
 
     async def _set_back(self, mode: str) -> None:
         try:
@@ -634,7 +631,7 @@ class AcpConversation(Conversation):
             return self.peer.respond(request.id, CANCELLED)
         else:
             self.untold[call_id] = waiting
-            self.context.tasks.start_soon(self._refuse_untold, turn, waiting)
+            self.engine.tasks.start_soon(self._refuse_untold, turn, waiting)
         return True
 
     def _ask(self, turn: AcpTurn, waiting: OpenRequest) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.agents.acp.profile import AgentHome, Profile, files_in, home_in, with_all_above
-from helmsman.agents.protocol import SessionInfo
+from helmsman.agents.protocol import SessionInfo, Trust
 from helmsman.agents.session_files import Gathering, SeenFiles, SessionReader, StoredTurn, is_id, json_lines
 from helmsman.base.files import changed_at, size_and_time
 from helmsman.base.json_values import count, integer, mapping, optional_text, sequence, text, timestamp
@@ -35,15 +35,18 @@ class Copilot(Profile):
     program = "copilot"
     arguments = ("--acp",)
     install = "npm install -g @github/copilot"
-    asking_mode = "https://agentclientprotocol.com/protocol/session-modes#agent"
-    reading_mode = None
-    memory = ()
-    asking_options: Mapping[str, str] = {"allow_all": "off"}  # a session keeps the settings of its terminal
-    acts_unasked = True
+    trust = Trust(
+        asking_mode="https://agentclientprotocol.com/protocol/session-modes#agent",
+        reading_mode=None,
+        asking_options={"allow_all": "off"},  # a session keeps the settings of its terminal
+        acts_unasked=True,
+        memory=(),
+        runs_repository_files=False,
+        variables=("COPILOT_*", "GH_TOKEN", "GITHUB_TOKEN"),
+        shared=("session-state",),
+    )
     model_by = "environment"
     counting = "process"
-    runs_repository_files = False
-    variables = ("COPILOT_*", "GH_TOKEN", "GITHUB_TOKEN")
 
     def environment(self, env: Mapping[str, str], options: SessionOptions, places: Path) -> dict[str, str]:
         made = {**env, "COPILOT_AUTO_UPDATE": "false", **({"COPILOT_MODEL": options.model} if options.model else {})}
@@ -100,7 +103,7 @@ class Copilot(Profile):
 
     def home(self, env: Mapping[str, str]) -> AgentHome:
         path = Path(env.get("COPILOT_HOME") or home_in(env) / ".copilot")
-        return AgentHome(path=path, variable="COPILOT_HOME", shared=("session-state",), empty=("logs",))
+        return AgentHome(path=path, variable="COPILOT_HOME", shared=self.trust.shared, empty=("logs",))
 
     def logins(self, env: Mapping[str, str]) -> tuple[Sequence[str], Sequence[Path]]:
         return ("COPILOT_GITHUB_TOKEN", "GH_TOKEN", "GITHUB_TOKEN", "COPILOT_PROVIDER_API_KEY"), ()

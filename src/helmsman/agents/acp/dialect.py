@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from helmsman.agents.acp.profile import AgentHome, Profile
     from helmsman.agents.agent_process import AgentProcess
-    from helmsman.agents.process_engine import AgentSession, EngineContext, LaunchConfig
+    from helmsman.agents.process_engine import AgentSession, LaunchConfig, ProcessEngine
     from helmsman.agents.protocol import Trust
     from helmsman.agents.sandbox import Sandbox
     from helmsman.model.events import PastTurn
@@ -152,7 +152,7 @@ def _around(
         scratch=made.parent.name,
         directory=directory,
         needs=profile.reads(env),
-        variables=profile.variables,
+        variables=profile.trust.variables,
     )
     homes = (*(() if home is None else (home,)), *profile.more_homes(env))
     for one in homes:
@@ -264,14 +264,13 @@ class AcpDialect(AgentDialect):
         self.capabilities = profile.capabilities
         self.reader = profile.reader(env)
         self._env = env
-        self._trust = profile.trust(env)
 
     @property
     def trust(self) -> Trust:
-        return self._trust
+        return self.profile.trust
 
-    def converse(self, context: EngineContext, session: AgentSession, process: AgentProcess) -> AcpConversation:
-        return AcpConversation(context, session, process, self.profile, self._trust, self._env)
+    def converse(self, engine: ProcessEngine, session: AgentSession, process: AgentProcess) -> AcpConversation:
+        return AcpConversation(engine, session, process, self.profile, self._env)
 
     def opened(self, session: AgentSession, options: SessionOptions) -> Opened:
         assert isinstance(session.conversation, AcpConversation)

@@ -20,7 +20,7 @@ import anyio
 import anyio.to_thread
 
 from helmsman.agents.acp.profile import AgentHome, Profile, home_in
-from helmsman.agents.protocol import SessionInfo
+from helmsman.agents.protocol import SessionInfo, Trust
 from helmsman.agents.sandbox_view import cloud_logins
 from helmsman.agents.session_files import (
     Gathering,
@@ -64,15 +64,18 @@ class Gemini(Profile):
     program = "gemini"
     arguments = ("--acp",)
     install = "npm install -g @google/gemini-cli"
-    asking_mode = "default"
-    reading_mode = "plan"
-    asking_options: Mapping[str, str] = {}
-    acts_unasked = True
+    trust = Trust(
+        asking_mode="default",
+        reading_mode="plan",
+        asking_options={},
+        acts_unasked=True,
+        memory=(),
+        runs_repository_files=False,
+        variables=("GEMINI_*", "GOOGLE_*"),
+        shared=("tmp",),
+    )
     model_by = "set_model"
     counting = "files"
-    memory = ()
-    runs_repository_files = False
-    variables = ("GEMINI_*", "GOOGLE_*")
 
     _TRUST = "GEMINI_CLI_TRUST_WORKSPACE"
     _MARK = ".project_root"
@@ -110,7 +113,7 @@ class Gemini(Profile):
             path=base / ".gemini",
             variable="GEMINI_CLI_HOME",
             below=".gemini",
-            shared=("tmp",),
+            shared=self.trust.shared,
             kept=("tmp/bin",),  # programs that it has fetched
             mark=self._MARK,
             empty=("history",),  # its own repositories, whose configuration git would run

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from helmsman.agents.acp.profile import AgentHome, Profile, files_in, home_in, with_all_above
-from helmsman.agents.protocol import SessionInfo
+from helmsman.agents.protocol import SessionInfo, Trust
 from helmsman.agents.session_files import Gathering, SessionReader, StoredTurn, is_id, spending_of, used_in
 from helmsman.base.files import replace_file, size_and_time
 from helmsman.base.json_values import amount, count, integer, json_object, mapping, optional_text, text
@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from helmsman.model.options import SessionOptions
 
 
+_AGENT = "build"
+"""Its own agent that may do everything, with the permissions below."""
+
+
 class OpenCode(Profile):
     """OpenCode. Without a permission setting it asks nothing, and plugins of a repository are run whatever one says."""
 
@@ -41,21 +45,20 @@ class OpenCode(Profile):
     program = "opencode"
     arguments = ("acp",)
     install = "npm install -g opencode-ai"
-    asking_mode = "build"
-    reading_mode = None
-    asking_options: Mapping[str, str] = {}
-    acts_unasked = False  # a command could change what its own session may do
-    memory = ()
-    variables = ("OPENCODE_*", "*_API_KEY")  # its settings, and the keys of its providers
+    trust = Trust(
+        asking_mode=_AGENT,
+        reading_mode=None,
+        asking_options={},
+        acts_unasked=False,  # a command could change what its own session may do
+        memory=(),
+        runs_repository_files=False,
+        variables=("OPENCODE_*", "*_API_KEY"),  # its settings, and the keys of its providers
+        shared=("helmsman",),  # a directory for each session of Helmsman
+    )
     model_by = "set_model"
     steering = "second prompt"
     counting = "files"
     tells_later = True
-    runs_repository_files = False
-
-    _DATABASE = "opencode.db"
-    _SESSIONS = "helmsman"
-    """Below its data, a directory for each session of Helmsman."""
     _XDG: Mapping[str, str] = {"DATA": ".local/share", "CONFIG": ".config", "CACHE": ".cache", "STATE": ".local/state"}
     _CONFIGURATIONS = ("opencode.json", "opencode.jsonc")
     _PLUGIN = re.compile(rb"plugin|\\u|\{(?:file|env):")
@@ -78,9 +81,9 @@ class OpenCode(Profile):
         given = json_object(env.get("OPENCODE_CONFIG_CONTENT")) or {}
         # Permissions of an agent in the configuration override those for all.
         agents = mapping(given.get("agent"))
-        used = {**mapping(agents.get(self.asking_mode)), "permission": permission}
-        content = {**given, "permission": permission, "agent": {**agents, self.asking_mode: used}}
-        content |= {"default_agent": self.asking_mode, "autoupdate": False, "share": "disabled"}
+        used = {**mapping(agents.get(_AGENT)), "permission": permission}
+        content = {**given, "permission": permission, "agent": {**agents, _AGENT: used}}
+        content |= {"default_agent": _AGENT, "autoupdate": False, "share": "disabled"}
         made = {**env, "OPENCODE_CONFIG_CONTENT": json.dumps(content), "OPENCODE_DISABLE_AUTOUPDATE": "1"}
         # Set by the user, these would replace the permissions above, and the database of the session.
         for name in ("OPENCODE_PERMISSION", "OPENCODE_DB"):
@@ -100,7 +103,7 @@ class OpenCode(Profile):
 
     def home(self, env: Mapping[str, str]) -> AgentHome:
         # Sandboxed processes get no logs, no snapshots and no shared database, which hold the data of other sessions.
-        return self._xdg(env, "DATA", shared=(self._SESSIONS,), empty=("*.db", "*.db-*", "log", "repos", "snapshot"))
+        return self._xdg(env, "DATA", shared=self.trust.shared, empty=("*.db", "*.db-*", "log", "repos", "snapshot"))
 
     def more_homes(self, env: Mapping[str, str]) -> tuple[AgentHome, ...]:
         state = self._xdg(env, "STATE", empty=("*",))
@@ -121,9 +124,12 @@ class OpenCode(Profile):
             others=others,
         )
 
+    def _places(self, env: Mapping[str, str]) -> Path:
+        return self.home(env).path / self.trust.shared[0]
+
     def session_place(self, session_id: str, env: Mapping[str, str], *, enforced: bool) -> Path | None:
         """A database for each session: in the one of all sessions are accounts and the approvals of all projects."""
-        places = self.home(env).path / self._SESSIONS
+        places = self._places(env)
         if not session_id:
             # The id of the session is known only after its start, so the directory has a random name.
             place = places / secrets.token_hex(8)
@@ -142,7 +148,7 @@ class OpenCode(Profile):
         return place_of_session
 
     def place_environment(self, place: Path) -> Mapping[str, str]:
-        return {"OPENCODE_DB": str(place / self._DATABASE)}
+        return {"OPENCODE_DB": str(place / _DATABASE)}
 
     def was_begun(self, session_id: str, place: Path) -> None:
         name_place(place, session_id)
@@ -152,8 +158,7 @@ class OpenCode(Profile):
         return optional_text(output.get("output")), integer(mapping(output.get("metadata")).get("exit"))
 
     def reader(self, env: Mapping[str, str]) -> SessionReader:
-        data = self.home(env).path
-        return OpenCodeReader(data / self._DATABASE, data / self._SESSIONS)
+        return OpenCodeReader(self.home(env).path / _DATABASE, self._places(env))
 
     def logins(self, env: Mapping[str, str]) -> tuple[Sequence[str], Sequence[Path]]:
         return (), (self.home(env).path / "auth.json",)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from helmsman.agents.protocol import Capabilities, Capability, Trust, is_enforced
 from helmsman.agents.sandbox import NETWORK
 from helmsman.base.json_values import count, integer, mapping, optional_text, sequence, text
-from helmsman.base.structs import Value
+from helmsman.base.structs import Value, replace
 from helmsman.errors import InvalidInput
 from helmsman.model.events import Usage
 
@@ -101,38 +101,8 @@ class Profile(ABC):
 
     @property
     @abstractmethod
-    def asking_mode(self) -> str | None:
-        """Mode in which it asks before it writes or runs anything but harmless commands; None if it has no modes."""
-
-    @property
-    @abstractmethod
-    def reading_mode(self) -> str | None:
-        """Mode in which it changes nothing, if it has one."""
-
-    @property
-    @abstractmethod
-    def asking_options(self) -> Mapping[str, str]:
-        """Settings of a session, besides its mode, with which it asks, where it has them."""
-
-    @property
-    @abstractmethod
-    def acts_unasked(self) -> bool:
-        """True if it may run commands or change files without asking."""
-
-    @property
-    @abstractmethod
-    def memory(self) -> tuple[str, ...]:
-        """Patterns below its home of what later sessions follow, and it would write without asking."""
-
-    @property
-    @abstractmethod
-    def runs_repository_files(self) -> bool:
-        """True if it may run files of a repository that the user has not trusted."""
-
-    @property
-    @abstractmethod
-    def variables(self) -> tuple[str, ...]:
-        """Variables with secrets that it gets in a sandbox, by their names or as `NAME_*`."""
+    def trust(self) -> Trust:
+        """How far the agent is trusted."""
 
     @abstractmethod
     def dangerous_files(self, directory: Path) -> list[Path]:
@@ -145,20 +115,6 @@ class Profile(ABC):
     def more_homes(self, env: Mapping[str, str]) -> tuple[AgentHome, ...]:
         """Return further directories that it keeps files in, none of which it shares with its next process."""
         return ()
-
-    def trust(self, env: Mapping[str, str]) -> Trust:
-        """Return all of this together."""
-        home, safe = self.home(env), (self.reading_mode,)
-        return Trust(
-            asking_mode=self.asking_mode,
-            safe_modes=tuple(mode for mode in safe if mode is not None),
-            asking_options=self.asking_options,
-            acts_unasked=self.acts_unasked,
-            memory=self.memory,
-            runs_repository_files=self.runs_repository_files,
-            variables=self.variables,
-            shared=() if home is None else home.shared,
-        )
 
     # --- starting it -------------------------------------------------------------------------------------------------
 
@@ -224,16 +180,16 @@ class Profile(ABC):
             notes.append(f"Nothing holds {self.title} to a sandbox: what is approved can write anywhere.")
         if options.writes == "nothing":
             # Read-only needs no questions: the agent's own mode refuses, and anything it still asks about is refused.
-            return AgentAccess(self.reading_mode or self.asking_mode, "no", tuple(notes))
+            return AgentAccess(self.trust.reading_mode or self.trust.asking_mode, "no", tuple(notes))
         # The asking mode even with full access: other modes need a trusted folder, and answering yes has the same
         # effect.
         if options.writes == "anything" and options.asks == "never":
-            return AgentAccess(self.asking_mode, "yes", tuple(notes))
+            return AgentAccess(self.trust.asking_mode, "yes", tuple(notes))
         # An agent cannot be limited to its sandbox without asking, so what needs approval is refused.
         if options.asks == "never":
             notes.append(f"There are no questions: what {self.title} would have to ask for is refused.")
-            return AgentAccess(self.asking_mode, "no", tuple(notes))
-        return AgentAccess(self.asking_mode, None, tuple(notes))
+            return AgentAccess(self.trust.asking_mode, "no", tuple(notes))
+        return AgentAccess(self.trust.asking_mode, None, tuple(notes))
 
     # --- messages of the agent ---------------------------------------------------------------------------------------
 
@@ -256,7 +212,7 @@ class Profile(ABC):
             return {} if mode is None else {MODE: mode}
         for option in map(mapping, sequence(said.get("configOptions"))):
             name, value = text(option.get("id")), optional_text(option.get("currentValue"))
-            if name == MODE or name in self.asking_options:
+            if name == MODE or name in self.trust.asking_options:
                 # Two different values for one option leave it unclear, which is treated as unsafe.
                 settings[name] = value if settings.get(name, value) == value else None
         return settings
@@ -344,21 +300,23 @@ class Profile(ABC):
 class OwnAgent(Profile):
     """Agent of the user, from `[agents.NAME]` in `helmsman.toml`."""
 
-    asking_mode: str | None = None
-    reading_mode: str | None = None
-    asking_options: Mapping[str, str] = {}
-    acts_unasked = True
-    memory: tuple[str, ...] = ()
-    runs_repository_files: bool = True
-    variables = ("*",)  # which of them it needs is not known
+    trust = Trust(
+        asking_mode=None,
+        reading_mode=None,
+        asking_options={},
+        acts_unasked=True,
+        memory=(),
+        runs_repository_files=True,
+        variables=("*",),  # which of them it needs is not known
+        shared=(),
+    )
 
     def __init__(
         self, name: str, title: str, *, mode: str | None, runs_repository_files: bool, writable: tuple[Path, ...] = ()
     ) -> None:
         self.name = name
         self.title = title
-        self.asking_mode = mode
-        self.runs_repository_files = runs_repository_files
+        self.trust = replace(self.trust, asking_mode=mode, runs_repository_files=runs_repository_files)
         self.writable = writable
 
     def dangerous_files(self, directory: Path) -> list[Path]:

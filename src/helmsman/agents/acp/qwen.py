@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.agents.acp.profile import AgentHome, Profile, home_in
-from helmsman.agents.protocol import SessionInfo
+from helmsman.agents.protocol import SessionInfo, Trust
 from helmsman.agents.sandbox_view import spellings
 from helmsman.agents.session_files import Gathering, SeenFiles, SessionReader, StoredTurn, is_id, json_lines
 from helmsman.agents.transcripts import OneFile
@@ -42,20 +42,23 @@ class Qwen(Profile):
     program = "qwen"
     arguments = ("--acp",)
     install = "npm install -g @qwen-code/qwen-code"
-    asking_mode = "default"
-    reading_mode = "plan"
-    asking_options: Mapping[str, str] = {}
-    acts_unasked = True
+    trust = Trust(
+        asking_mode="default",
+        reading_mode="plan",
+        asking_options={},
+        acts_unasked=True,
+        memory=("memories", "projects/*/memory"),  # its model may write there without asking
+        runs_repository_files=False,
+        variables=("DASHSCOPE_*", "OPENAI_*", "QWEN_*", "*_API_KEY"),  # its settings name the variable of each provider
+        shared=("projects",),
+    )
     model_by = "set_model"
     steering = "when asked"
     counting = "turn"
-    runs_repository_files = False
-    variables = ("DASHSCOPE_*", "OPENAI_*", "QWEN_*", "*_API_KEY")  # its settings name the variable of each provider
 
     _SETTINGS = "QWEN_CODE_SYSTEM_SETTINGS_PATH"
     _MEMORY = ("enableManagedAutoMemory", "enableManagedAutoDream", "enableAutoSkill")
     """Settings for actions after a turn: it records instructions for later sessions without asking."""
-    memory = ("memories", "projects/*/memory")  # nor does it ask about what its model writes there
     _WRITERS = ("Edit", "WriteFile")
 
     def environment(self, env: Mapping[str, str], options: SessionOptions, places: Path) -> dict[str, str]:
@@ -67,7 +70,9 @@ class Qwen(Profile):
         if self.access(options).answers != "yes":
             homes = (*spellings(self.home(env).path), places.resolve())
             # By every spelling of the home: rules match paths as written, and `//` begins an absolute one.
-            denied = [f"{tool}(/{home}/{kept}/**)" for home in homes for kept in self.memory for tool in self._WRITERS]
+            denied = [
+                f"{tool}(/{home}/{kept}/**)" for home in homes for kept in self.trust.memory for tool in self._WRITERS
+            ]
             rules = mapping(settings.get("permissions"))
             settings["permissions"] = {**rules, "deny": [*sequence(rules.get("deny")), *denied]}
         # Without folder trust Qwen obeys a repository that says "yolo".
@@ -113,7 +118,7 @@ class Qwen(Profile):
         return AgentHome(
             path=path,
             variable="QWEN_HOME",
-            shared=("projects",),
+            shared=self.trust.shared,
             copied=("extension-store", "extensions"),
             empty=("debug", "sessions", "tmp", "todos", "usage"),
         )

@@ -57,7 +57,7 @@ user's own terminal, nor `jobs`, which start without asking, nor the `backups` o
 _SUB_AGENTS: Final = "agent-memory*/**"
 TRUST: Final = Trust(
     asking_mode="default",
-    safe_modes=("plan",),
+    reading_mode="plan",
     asking_options={},
     acts_unasked=True,
     memory=(f"{PROJECTS}/*/memory/**", _SUB_AGENTS),

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from helmsman.agents.claude.storage import ClaudeSessions
-    from helmsman.agents.process_engine import AgentDialect, ProcessEngine
+    from helmsman.agents.process_engine import AgentDialect
     from helmsman.agents.protocol import Capabilities
     from helmsman.agents.transcripts import CarriedTranscripts
     from helmsman.settings import Settings
@@ -64,12 +64,6 @@ class ClaudeAgent(SupervisedAgent):
     async def capabilities(self, settings: Settings, env: Mapping[str, str] | None) -> Capabilities:
         binary = await anyio.to_thread.run_sync(find_claude, settings, env)
         return capabilities(binary)
-
-    @property
-    def engine_kind(self) -> type[ProcessEngine]:
-        from helmsman.agents.claude.dialect import ClaudeEngine
-
-        return ClaudeEngine
 
     async def prepare(self, settings: Settings, env: Mapping[str, str] | None) -> Prepared:
         from helmsman.agents.claude.dialect import ClaudeDialect

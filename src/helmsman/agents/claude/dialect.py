@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from helmsman.agents.claude.access import PlannedLaunch, SessionAccess
     from helmsman.agents.claude.normalise import Asked
     from helmsman.agents.claude.storage import ClaudeSessions
-    from helmsman.agents.process_engine import AgentSession, EngineContext
+    from helmsman.agents.process_engine import AgentSession
     from helmsman.model.events import Failure, PastTurn, TurnOutcome
     from helmsman.model.options import SessionOptions
     from helmsman.model.questions import Choice, Question
@@ -134,9 +134,9 @@ class ClaudeConversation(Conversation):
     """See `Conversation`. `access` is that of the process."""
 
     def __init__(
-        self, context: EngineContext, session: AgentSession, process: AgentProcess, title: str, access: SessionAccess
+        self, engine: ProcessEngine, session: AgentSession, process: AgentProcess, access: SessionAccess
     ) -> None:
-        super().__init__(context, session, process, title)
+        super().__init__(engine, session, process)
         self.access = access
         self._questions: dict[str, Asked] = {}
         self._replies: dict[str, MemoryObjectSendStream[Mapping[str, Any]]] = {}
@@ -420,12 +420,64 @@ _GREETING: Final = Greeting(
 )
 
 
+class ClaudeEngine(ProcessEngine):
+    """See `ProcessEngine`: with the verbs that Claude Code has beyond other agents."""
+
+    dialect: ClaudeDialect
+    _said_of_itself: Mapping[str, Any] = {}
+
+    async def compact(self, session_id: str) -> None:
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise self.dialect.not_found(session_id)
+        await self.run_turn(session_id, session.options, TurnInput(text=COMPACT))
+
+    async def rename(self, session_id: str, name: str) -> None:
+        self._check()
+        request = control("rename_session", title=name)
+        session = self._sessions.get(session_id)
+        with anyio.move_on_after(_REPLY_SECONDS):
+            if session is not None and session.process is not None:
+                assert isinstance(session.conversation, ClaudeConversation)
+                reply = await session.conversation.request(request)
+            else:
+                # A session without a process gets one for this request only.
+                reply = await self._ask_about(session_id, request)
+            if reply.get("subtype") != "success":
+                raise EngineRefused(f"Claude Code did not take the name: {text(reply.get('error'))}. Try another one.")
+            return
+        raise EngineTimeout(
+            f"Claude Code did not say within {_REPLY_SECONDS:g} s whether it took the name. Look, try again."
+        )
+
+    async def _ask_about(self, session_id: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        directory = await anyio.to_thread.run_sync(self.dialect.find, session_id)
+        await refuse_if_open(self.dialect.stored.home, session_id)
+        config = require_config(self.config)
+        return await ask_about(config, self.dialect.binary, session_id, directory or Path("/"), request)
+
+    async def models(self) -> tuple[Model, ...]:
+        return models_in(await self._about_itself())
+
+    async def account(self) -> Account:
+        return account_in(await self._about_itself())
+
+    async def _about_itself(self) -> Mapping[str, Any]:
+        self._check()
+        running = (session.process for session in self._sessions.values() if session.process is not None)
+        # A process that runs anyway has said it in its greeting.
+        answer = next((process.answer for process in running if process.answer), self._said_of_itself)
+        self._said_of_itself = answer or await said_of_itself(require_config(self.config), self.dialect.binary)
+        return self._said_of_itself
+
+
 class ClaudeDialect(AgentDialect):
     """See `AgentDialect`. Sessions may only work in `roots`, if there are any."""
 
     agent = CLAUDE
     title = TITLE
     engine_name = CLAUDE
+    engine_class = ClaudeEngine
     trust = TRUST
     greeting = _GREETING
     starts_with_session = False
@@ -438,9 +490,9 @@ class ClaudeDialect(AgentDialect):
         self.version = binary.version
         self.capabilities = capabilities(binary)
 
-    def converse(self, context: EngineContext, session: AgentSession, process: AgentProcess) -> ClaudeConversation:
+    def converse(self, engine: ProcessEngine, session: AgentSession, process: AgentProcess) -> ClaudeConversation:
         access = access_of(session.options, enforced=session.is_enforced, plans=session.about.get("plans") is True)
-        return ClaudeConversation(context, session, process, self.title, access)
+        return ClaudeConversation(engine, session, process, access)
 
     def opened(self, session: AgentSession, options: SessionOptions) -> Opened:
         # A running turn keeps the enforcement its process was started with.
@@ -578,57 +630,6 @@ def _identity(session: AgentSession) -> tuple[str, ...]:
 
 def _digest(planned: PlannedLaunch) -> str:
     return hashlib.sha256(repr(planned).encode("utf-8", "surrogateescape")).hexdigest()
-
-
-class ClaudeEngine(ProcessEngine):
-    """See `ProcessEngine`: with the verbs that Claude Code has beyond other agents."""
-
-    dialect: ClaudeDialect
-    _said_of_itself: Mapping[str, Any] = {}
-
-    async def compact(self, session_id: str) -> None:
-        session = self._sessions.get(session_id)
-        if session is None:
-            raise self.dialect.not_found(session_id)
-        await self.run_turn(session_id, session.options, TurnInput(text=COMPACT))
-
-    async def rename(self, session_id: str, name: str) -> None:
-        self._check()
-        request = control("rename_session", title=name)
-        session = self._sessions.get(session_id)
-        with anyio.move_on_after(_REPLY_SECONDS):
-            if session is not None and session.process is not None:
-                assert isinstance(session.conversation, ClaudeConversation)
-                reply = await session.conversation.request(request)
-            else:
-                # A session without a process gets one for this request only.
-                reply = await self._ask_about(session_id, request)
-            if reply.get("subtype") != "success":
-                raise EngineRefused(f"Claude Code did not take the name: {text(reply.get('error'))}. Try another one.")
-            return
-        raise EngineTimeout(
-            f"Claude Code did not say within {_REPLY_SECONDS:g} s whether it took the name. Look, try again."
-        )
-
-    async def _ask_about(self, session_id: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        directory = await anyio.to_thread.run_sync(self.dialect.find, session_id)
-        await refuse_if_open(self.dialect.stored.home, session_id)
-        config = require_config(self.config)
-        return await ask_about(config, self.dialect.binary, session_id, directory or Path("/"), request)
-
-    async def models(self) -> tuple[Model, ...]:
-        return models_in(await self._about_itself())
-
-    async def account(self) -> Account:
-        return account_in(await self._about_itself())
-
-    async def _about_itself(self) -> Mapping[str, Any]:
-        self._check()
-        running = (session.process for session in self._sessions.values() if session.process is not None)
-        # A process that runs anyway has said it in its greeting.
-        answer = next((process.answer for process in running if process.answer), self._said_of_itself)
-        self._said_of_itself = answer or await said_of_itself(require_config(self.config), self.dialect.binary)
-        return self._said_of_itself
 
 
 # --- initialization ---------------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from helmsman.agents.agent_process import ReplayWindow, SupervisedAgent
+from helmsman.agents.agent_process import AttachedAgent, ReplayWindow
 from helmsman.agents.codex.access import is_wider_approval, is_wider_sandbox
 from helmsman.agents.codex.binary import CODEX, TITLE, CodexBinary, ProgramFile
 from helmsman.agents.codex.connection import INITIALIZED, AppServer, handshake, open_remote, open_unix
@@ -160,11 +160,11 @@ async def open_recorded(
     """
 
     @asynccontextmanager
-    async def connect(_tasks: TaskGroup) -> AsyncIterator[SupervisedAgent]:
+    async def connect(_tasks: TaskGroup) -> AsyncIterator[AttachedAgent]:
         async with attach(record, epoch=epoch, title=TITLE) as process:
             # An app-server has many threads, so its window follows several turns.
             window = ReplayWindow(process.offset)
-            yield SupervisedAgent(process, record, window, TITLE, read=AppServerOutput(window).read)
+            yield AttachedAgent(process, record, window, TITLE, read=AppServerOutput(window).read)
 
     engine = connect_app_server(
         CodexBinary(path=Path(record.about["path"]), version=Version.parse(record.about["version"])),

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import anyio.to_thread
 
-from helmsman.agents.agent_process import ChildAgent, SupervisedAgent, open_child_process
+from helmsman.agents.agent_process import AttachedAgent, ChildAgent, open_child_process
 from helmsman.agents.child_process import run_command
 from helmsman.agents.codex.access import (
     NO_ROOTS,
@@ -237,7 +237,7 @@ class AppServerEngine(SessionEngine[CodexThread]):
         self.confinement = confinement
         self._id = engine_id
         # Events name the line they came from only if a supervisor keeps the output.
-        if isinstance(transport, SupervisedAgent):
+        if isinstance(transport, AttachedAgent):
             self._router.position = transport.position
         self.binary = binary
         self._codex_home = codex_home

@@ -76,7 +76,7 @@ if TYPE_CHECKING:
 
     from helmsman.agents.agent_process import AgentProcess
     from helmsman.agents.codex.binary import CodexBinary
-    from helmsman.agents.process_engine import AgentSession, EngineContext, ProcessEngine
+    from helmsman.agents.process_engine import AgentSession, ProcessEngine
     from helmsman.agents.sandbox import Sandbox
     from helmsman.base.processes import Process
     from helmsman.model.events import PastTurn
@@ -95,8 +95,8 @@ _STOP: Final = signal.SIGTERM if sys.platform == "win32" else signal.SIGINT
 class ExecConversation(Conversation):
     """The one turn of a process."""
 
-    def __init__(self, context: EngineContext, session: AgentSession, process: AgentProcess, title: str) -> None:
-        super().__init__(context, session, process, title)
+    def __init__(self, engine: ProcessEngine, session: AgentSession, process: AgentProcess) -> None:
+        super().__init__(engine, session, process)
         self._is_named = False
         self._has_prompt = anyio.Event()
         self._settled = anyio.Event()
@@ -139,7 +139,7 @@ class ExecConversation(Conversation):
     def _name(self, session_id: str) -> None:
         session = self.session
         if session.is_new:
-            self.context.rename(session, session_id)
+            self.engine.name_session(session, session_id)
         elif session.id != session_id:
             raise session_not_found(TITLE, session.id)  # Codex could not find that session, and began another
         self._is_named = True
@@ -168,7 +168,7 @@ class ExecConversation(Conversation):
         # The caller gets the error, so no event must report the turn.
         begun.is_told = True
         self.session.finish(begun)
-        await self.context.end(self.session)
+        await self.engine.end(self.session)
         if limit.cancelled_caught:
             raise self._start_failed(f"did not answer within {START_TIMEOUT:.0f} seconds and was stopped")
         assert self._refusal is not None
@@ -284,7 +284,7 @@ class ExecDialect(AgentDialect):
     ends_with_turn = True
     trust = Trust(
         asking_mode=None,  # it never asks
-        safe_modes=(),
+        reading_mode=None,
         asking_options={},
         acts_unasked=True,
         memory=(),
@@ -302,8 +302,8 @@ class ExecDialect(AgentDialect):
         self._confinement = confinement
         self._rollouts = CodexSessions(codex_home)
 
-    def converse(self, context: EngineContext, session: AgentSession, process: AgentProcess) -> ExecConversation:
-        return ExecConversation(context, session, process, "`codex exec`")
+    def converse(self, engine: ProcessEngine, session: AgentSession, process: AgentProcess) -> ExecConversation:
+        return ExecConversation(engine, session, process)
 
     def opened(self, session: AgentSession, options: SessionOptions) -> Opened:
         return Opened(
