@@ -1,7 +1,7 @@
-"""Checked access to one table of `helmsman.toml`. Errors name the file, the key and the allowed values.
+"""Declared tables of `helmsman.toml`. Errors name the file, the key and the allowed values.
 
-A reader returns a value as the code needs it, or raises `ValueError` with the allowed values. A table may be declared as a
-value whose fields are annotated with their readers (`read_table`).
+A table is declared as a value whose fields are annotated with their readers. A reader returns a value as the code needs it,
+or raises `ValueError` with the allowed values.
 """
 
 from __future__ import annotations
@@ -26,14 +26,22 @@ _SECRET: Final = re.compile(r"secret|token(?!s)")
 """Matches the keys of secrets. Limits on tokens are none."""
 
 
-class ConfigTable:
+class Refused(ValueError):
+    """Raised by a declared table if a value does not fit the others. `allowed` says what is."""
+
+    def __init__(self, key: str, allowed: str) -> None:
+        super().__init__(allowed)
+        self.key = key
+
+
+class _Table:
     """Table of a file. `name` is its dotted name, and `keys` are all keys that it may have."""
 
     def __init__(self, content: Any, name: str, path: Path, keys: Collection[str]) -> None:
         if not isinstance(content, dict):
             raise InvalidSetting(f"{name} in {path} is {content!r:.100}. Make it a table: [{name}].")
         self.content: Mapping[str, Any] = content
-        self.path = path
+        self._path = path
         self._name = name
         # A misspelt key would silently leave its default in force.
         for key in content:
@@ -42,29 +50,22 @@ class ConfigTable:
                 advice = f"Did you mean {close}?" if close else f"Use one of: {', '.join(keys)}."
                 raise InvalidSetting(f"{path} has an unknown key {name}.{key}. {advice}")
 
-    def get(self, key: str, read: Callable[[Any], Any]) -> Any:
-        """Return a checked value, or None if the key is missing. `read` raises `ValueError` with the allowed values."""
-        if key not in self.content:
-            return None
+    def value(self, key: str, read: Callable[[Any], Any]) -> Any:
+        """Return a checked value. `read` raises `ValueError` with the allowed values; a missing value is None for it."""
         try:
-            return read(self.content[key])
+            return read(self.content.get(key))
         except ValueError as error:
-            raise self.refuse(key, str(error)) from None
-
-    def required(self, key: str, read: Callable[[Any], Any]) -> Any:
-        if key in self.content:
-            return self.get(key, read)
-        try:
-            allowed = read(None)  # every reader refuses it
-        except ValueError as error:
-            allowed = error
-        raise InvalidSetting(f"{self._name} in {self.path} has no {key}. Set it to {allowed}.")
+            if key in self.content:
+                raise self.refuse(key, str(error)) from None
+            raise InvalidSetting(f"{self._name} in {self._path} has no {key}. Set it to {error}.") from None
 
     def refuse(self, key: str, allowed: str) -> InvalidSetting:
         """Return the error for a value. Secrets are not part of it."""
         value = self.content.get(key)
         shown = "not shown here" if _SECRET.search(key) else f"{value!r:.100}"
-        return InvalidSetting(f"{self._name}.{key} in {self.path} is {shown}, which is not valid. Set it to {allowed}.")
+        return InvalidSetting(
+            f"{self._name}.{key} in {self._path} is {shown}, which is not valid. Set it to {allowed}."
+        )
 
 
 def read_table(kind: type[ValueT], content: Any, name: str, path: Path) -> ValueT:
@@ -74,11 +75,13 @@ def read_table(kind: type[ValueT], content: Any, name: str, path: Path) -> Value
         InvalidSetting: It is no such table.
     """
     readers = _readers(kind)
-    table = ConfigTable(content, name, path, readers)
+    table = _Table(content, name, path, readers)
     needed = {one.name for one in fields(kind) if one.required}
-    return kind(
-        **{key: table.required(key, read) for key, read in readers.items() if key in needed or key in table.content}
-    )
+    given = {key: table.value(key, read) for key, read in readers.items() if key in needed or key in table.content}
+    try:
+        return kind(**given)
+    except Refused as error:
+        raise table.refuse(error.key, str(error)) from None
 
 
 @cache

@@ -6,17 +6,19 @@ Only the cloud knows their current state, so each look asks it. The registry kee
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import anyio
 
 from helmsman.agents.codex.agent import find_agent
 from helmsman.agents.codex.cloud import FIRST_LOOK, NEXT_LOOK, CloudClient, poll_delays
-from helmsman.base.config_table import ConfigTable, switch
+from helmsman.base.config_table import read_table, switch
 from helmsman.base.files import refuse_outside
 from helmsman.base.processes import Process
+from helmsman.base.structs import Value
 from helmsman.errors import (
     CloudEnvironmentMissing,
     CloudSubmitUncertain,
@@ -31,7 +33,7 @@ from helmsman.steering.turn_errors import known_error
 from helmsman.tasks.model import Task, TaskChanges, TaskDraft, TaskStatus, new_task_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from helmsman.settings import ConfigFile
 
@@ -47,7 +49,29 @@ if TYPE_CHECKING:
 # An environment has its own secrets and network access. A project's file comes with the repository and may be
 # hostile, so it can only choose among the names that your own file has; a name that is not there counts for nothing.
 
-_KEYS: Final = ("default_environment", "environments", "takes_long_work")
+
+def _environments(value: Any) -> dict[str, str]:
+    if not isinstance(value, dict) or not all(map(_is_name, (*value, *value.values()))):
+        raise ValueError('names, and ids or labels of environments: site = "env_…"')
+    return value
+
+
+def _reference(value: Any) -> str:
+    if not _is_name(value):
+        raise ValueError("the name, id or label of an environment")
+    return str(value)
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip()) and value.isprintable()
+
+
+class _CloudTable(Value, frozen=True, kw_only=True):
+    """Table `[cloud]`."""
+
+    default_environment: Annotated[str | None, _reference] = None
+    environments: Annotated[Mapping[str, str] | None, _environments] = None
+    takes_long_work: Annotated[bool | None, switch] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +100,15 @@ class CloudSettings:
         takes_long_work = False
         note: str | None = None
         for file in sorted(files, key=lambda file: not file.trusted):  # the user's first: a project's only chooses
-            table = ConfigTable(file.content.get("cloud", {}), "cloud", file.path, _KEYS)
-            choice = table.get("default_environment", _reference)
+            table = read_table(_CloudTable, file.content.get("cloud", {}), "cloud", file.path)
+            choice = table.default_environment
             if file.trusted:
-                environments |= table.get("environments", _environments) or {}
+                environments |= table.environments or {}
                 default = choice
-                takes_long_work = table.get("takes_long_work", switch) or False
-            elif "takes_long_work" in table.content:
+                takes_long_work = table.takes_long_work or False
+            elif table.takes_long_work is not None:
                 note = f"{file.path} sets cloud.takes_long_work, which is ignored: only your own file can set it."
-            elif "environments" in table.content:
+            elif table.environments is not None:
                 note = (
                     f"{file.path} sets cloud.environments, which is ignored: a repository must not choose where your tasks "
                     "run. Put the names into your own file."
@@ -99,28 +123,11 @@ class CloudSettings:
         return cls(environments, default, takes_long_work, note)
 
 
-def _environments(value: Any) -> dict[str, str]:
-    if not isinstance(value, dict) or not all(map(_is_name, (*value, *value.values()))):
-        raise ValueError('names, and ids or labels of environments: site = "env_…"')
-    return value
-
-
-def _reference(value: Any) -> str:
-    if not _is_name(value):
-        raise ValueError("the name, id or label of an environment")
-    return str(value)
-
-
-def _is_name(value: object) -> bool:
-    return isinstance(value, str) and bool(value.strip()) and value.isprintable()
-
-
 # ----------------------------------------------------------------------------------------------------------------------
 
 __all__ = ["FIRST_LOOK", "NEXT_LOOK", "CloudEnvironments", "CloudListed", "CloudTasks"]
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from helmsman.capabilities.shown_diffs import ShownDiffs

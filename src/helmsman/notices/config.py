@@ -23,14 +23,17 @@ import os
 import re
 import sys
 import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, time, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Self, cast
 from urllib.parse import urlsplit
+
+from msgspec.structs import force_setattr
 
 from helmsman.base.addresses import is_loopback
 from helmsman.base.caller_context import CallerContext, environment, expand_home
-from helmsman.base.config_table import ConfigTable, number, one_of, switch
+from helmsman.base.config_table import Refused, number, one_of, read_table, switch
 from helmsman.base.files import is_inside
 from helmsman.base.programs import available
 from helmsman.base.structs import SecretValue, Value, replace
@@ -40,8 +43,6 @@ from helmsman.notices.notifications import KINDS, NotificationKind
 from helmsman.settings import ConfigFile, load_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
     from helmsman.notices.notifications import Notification
 
 WayKind = Literal["desktop", "browser", "push", "command", "webhook", "ntfy"]
@@ -51,25 +52,12 @@ ON_THE_MACHINE: Final = frozenset({"desktop", "browser"})
 """Ways by which nothing leaves the machine: these say everything, unless `detail` is `short`."""
 _DEFAULT_EVENTS: Final[frozenset[NotificationKind]] = frozenset({"question", "done", "failed"})
 _UNANSWERED: Final = 20.0
-_NTFY: Final = "https://ntfy.sh"
 _MOST_WAYS: Final = 20
 _MOST_WORDS: Final = 100
 _SECRET_BYTES: Final = 4096
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 _TOPIC: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _QUIET: Final = re.compile(r"([01]\d|2[0-3]):([0-5]\d)\s*-\s*([01]\d|2[0-3]):([0-5]\d)")
-_COMMON: Final = ("way", "name", "events", "projects", "agents", "quiet", "detail")
-_OWN: Final[Mapping[str, tuple[str, ...]]] = {
-    "desktop": (),
-    "browser": (),
-    "command": ("command", "timeout_sec"),
-    "webhook": ("url", "secret", "secret_file", "insecure"),
-    "ntfy": (
-        *("server", "topic", "token", "token_file", "insecure"),
-        *("answers", "reply_topic", "reply_token", "reply_token_file"),
-    ),
-}
-"""Keys of each channel, in addition to the common ones."""
 
 
 class QuietHours(Value, frozen=True):
@@ -164,22 +152,17 @@ class NotifySettings(Value, frozen=True):
         own = next((file for file in files if file.trusted), None)
         if own is None or "notify" not in own.content:
             return cls(_by_default())
-        table = ConfigTable(own.content["notify"], "notify", own.path, ("events", "unanswered_sec", "push_hosts", "to"))
-        chosen = table.get("events", _events)
-        events = chosen or frozenset(KINDS)
-        entries = table.content.get("to", [])
-        if not isinstance(entries, list) or len(entries) > _MOST_WAYS:
-            raise table.refuse("to", f"at most {_MOST_WAYS} tables, each begun with [[notify.to]]")
-        to: list[Recipient] = []
-        for place, entry in enumerate(entries, 1):
-            to.append(_recipient(entry, f"notify.to[{place}]", own.path, events, {one.name for one in to}))
-        unanswered = table.get("unanswered_sec", _seconds(0, 24 * 3600))
-        return cls(
-            tuple(to),
-            _UNANSWERED if unanswered is None else unanswered,
-            chosen or _DEFAULT_EVENTS,
-            table.get("push_hosts", _hosts) or (),
-        )
+        table = read_table(_NotifyTable, own.content["notify"], "notify", own.path)
+        to: dict[str, Recipient] = {}
+        for place, entry in enumerate(table.to, 1):
+            name = f"notify.to[{place}]"
+            one = _entry(entry, name, own.path).recipient(table.events or frozenset(KINDS))
+            if one.name in to:
+                raise InvalidSetting(
+                    f"{name} in {own.path} would be another {one.name!r}. Give it another name: name = …"
+                )
+            to[one.name] = one
+        return cls(tuple(to.values()), table.unanswered_sec, table.events or _DEFAULT_EVENTS, table.push_hosts)
 
 
 def _by_default() -> tuple[Recipient, ...]:
@@ -213,68 +196,19 @@ def with_recipient(path: Path, entry: Mapping[str, str | bool | Sequence[str]]) 
     return content
 
 
-def _recipient(entry: Any, name: str, path: Path, events: frozenset[NotificationKind], taken: set[str]) -> Recipient:
-    way = entry.get("way") if isinstance(entry, dict) else entry
-    if not isinstance(way, str) or way not in _OWN:
-        raise InvalidSetting(f"{name}.way in {path} is {way!r}. Set it to one of {', '.join(_OWN)}.")
-    table = ConfigTable(entry, name, path, (*_COMMON, *_OWN[way]))
-    called = table.get("name", _matching(_NAME, "a short name of letters, digits, dots, dashes")) or way
-    if called in taken:
-        raise InvalidSetting(f"{name} in {path} would be another {called!r}. Give it another name: name = …")
-    detail = table.get("detail", one_of("full", "short")) or ("full" if way in ON_THE_MACHINE else "short")
-    common: dict[str, Any] = {
-        "name": called,
-        "way": way,
-        "events": events & (table.get("events", _events) or events),
-        "projects": table.get("projects", _directories) or (),
-        "agents": table.get("agents", _agents) or frozenset(),
-        "quiet": table.get("quiet", _quiet),
-        "is_full": detail == "full",
-    }
-    match way:
-        case "command":
-            return Recipient(
-                **common,
-                command=table.required("command", _words),
-                timeout=table.get("timeout_sec", _seconds(1, 600)) or 30.0,
-            )
-        case "webhook":
-            return Recipient(**common, url=_address(table, "url"), secret=_secret(table, "secret"))
-        case "ntfy":
-            return _ntfy(table, common)
-        case _:
-            return Recipient(**common)
-
-
-def _ntfy(table: ConfigTable, common: Mapping[str, Any]) -> Recipient:
-    topic = table.required("topic", _matching(_TOPIC, "letters, digits, _ and -, at most 64"))
-    reply = table.get("reply_topic", _matching(_TOPIC, "letters, digits, _ and -, at most 64"))
-    answers, token = table.get("answers", switch) or False, _secret(table, "token")
-    if answers and not common["is_full"]:
-        raise table.refuse("answers", 'false, or set detail = "full": only what is shown can be approved')
-    if answers and token is None:
-        raise table.refuse("answers", "false, or set token_file: others must not be able to read the topic")
-    if reply == topic:
-        raise table.refuse("reply_topic", "another topic than notices go to")
-    return Recipient(
-        **common,
-        url=_address(table, "server", _NTFY).rstrip("/"),
-        topic=topic,
-        secret=token,
-        answers=answers,
-        # With the suffix it has the 64 characters that ntfy allows.
-        reply_topic=reply or f"{topic[:56]}-replies",
-        reply_token=_secret(table, "reply_token"),
-    )
-
-
-# --- values ----------------------------------------------------------------------------------------------------------
+# --- readers of values -----------------------------------------------------------------------------------------------
 
 
 def _events(value: Any) -> frozenset[NotificationKind]:
     if not isinstance(value, list) or not value or not set(value) <= set(KINDS):
         raise ValueError(f"one or several of {', '.join(KINDS)}, in a list")
     return frozenset(cast("list[NotificationKind]", value))
+
+
+def _entries(value: Any) -> list[Any]:
+    if not isinstance(value, list) or len(value) > _MOST_WAYS:
+        raise ValueError(f"at most {_MOST_WAYS} tables, each begun with [[notify.to]]")
+    return value
 
 
 def _seconds(least: float, most: float) -> Callable[[Any], float]:
@@ -290,15 +224,18 @@ def _matching(pattern: re.Pattern[str], allowed: str) -> Callable[[Any], str]:
     return read
 
 
-def _texts(value: Any, allowed: str) -> list[str]:
-    texts = value if isinstance(value, list) else []
-    if not 0 < len(texts) <= _MOST_WORDS or not all(isinstance(text, str) and text.strip() for text in texts):
-        raise ValueError(allowed)
-    return cast("list[str]", texts)
+def _texts(allowed: str) -> Callable[[Any], tuple[str, ...]]:
+    def read(value: Any) -> tuple[str, ...]:
+        texts = value if isinstance(value, list) else []
+        if not 0 < len(texts) <= _MOST_WORDS or not all(isinstance(text, str) and text.strip() for text in texts):
+            raise ValueError(allowed)
+        return tuple(texts)
+
+    return read
 
 
 def _words(value: Any) -> tuple[str, ...]:
-    words = _texts(value, "a program and its arguments, in a list")
+    words = _texts("a program and its arguments, in a list")(value)
     program = expand_home(words[0])
     if os.sep in words[0] and not program.is_absolute():
         raise ValueError("a program by its whole path or by its name, and its arguments, in a list")
@@ -306,18 +243,10 @@ def _words(value: Any) -> tuple[str, ...]:
 
 
 def _directories(value: Any) -> tuple[Path, ...]:
-    paths = [expand_home(text) for text in _texts(value, "directories, in a list")]
+    paths = [expand_home(text) for text in _texts("directories, in a list")(value)]
     if not all(path.is_absolute() for path in paths):
         raise ValueError("directories by their whole paths (~ is your home), in a list")
     return tuple(path.resolve() for path in paths)
-
-
-def _hosts(value: Any) -> tuple[str, ...]:
-    return tuple(_texts(value, "host names, in a list"))
-
-
-def _agents(value: Any) -> frozenset[str]:
-    return frozenset(_texts(value, "names of agents, such as codex, in a list"))
 
 
 def _quiet(value: Any) -> QuietHours:
@@ -329,37 +258,168 @@ def _quiet(value: Any) -> QuietHours:
     return QuietHours(time(hours[0], hours[1]), time(hours[2], hours[3]))
 
 
-def _address(table: ConfigTable, key: str, default: str = "") -> str:
-    def read(value: Any) -> str:
-        allowed = "an address such as https://example.org/path, without a password in it"
-        if not isinstance(value, str) or len(value) > 2000 or not value.isprintable():
-            raise ValueError(allowed)
-        parts = urlsplit(value)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None or parts.fragment:
-            raise ValueError(allowed)
-        if parts.scheme == "http" and not is_loopback(parts.hostname) and not table.get("insecure", switch):
-            raise ValueError("an https address (or add insecure = true, and it is sent unencrypted)")
-        return value
-
-    found: str = table.get(key, read) if default else table.required(key, read)
-    return found or default
+def _address(value: Any) -> str:
+    allowed = "an address such as https://example.org/path, without a password in it"
+    if not isinstance(value, str) or len(value) > 2000 or not value.isprintable():
+        raise ValueError(allowed)
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None or parts.fragment:
+        raise ValueError(allowed)
+    return value
 
 
-def _secret(table: ConfigTable, key: str) -> str | None:
-    def read(value: Any) -> str:
-        # A token goes into an HTTP header, which takes ASCII only.
-        if not isinstance(value, str) or not value.strip() or len(value) > _SECRET_BYTES or not value.isascii():
-            raise ValueError("a text")
-        return value.strip()
+def _secret(value: Any) -> str:
+    # A token goes into an HTTP header, which takes ASCII only.
+    if not isinstance(value, str) or not value.strip() or len(value) > _SECRET_BYTES or not value.isascii():
+        raise ValueError("a text")
+    return value.strip()
 
-    def read_file(value: Any) -> str:
-        if not isinstance(value, str) or not expand_home(value).is_absolute():
-            raise ValueError("a file by its whole path (~ is your home)")
-        return read(_content(expand_home(value)))
 
-    if key in table.content and f"{key}_file" in table.content:
-        raise table.refuse(f"{key}_file", f"a file, or {key} to a text, and not both")
-    return cast("str | None", table.get(key, read) or table.get(f"{key}_file", read_file))
+def _secret_file(value: Any) -> Path:
+    if not isinstance(value, str) or not expand_home(value).is_absolute():
+        raise ValueError("a file by its whole path (~ is your home)")
+    return expand_home(value)
+
+
+_topic: Final = _matching(_TOPIC, "letters, digits, _ and -, at most 64")
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+
+class _NotifyTable(Value, frozen=True, kw_only=True):
+    """Table `[notify]`."""
+
+    events: Annotated[frozenset[NotificationKind] | None, _events] = None
+    unanswered_sec: Annotated[float, _seconds(0, 24 * 3600)] = _UNANSWERED
+    push_hosts: Annotated[tuple[str, ...], _texts("host names, in a list")] = ()
+    to: Annotated[Sequence[Any], _entries] = ()
+
+
+class _Entry(SecretValue, frozen=True, kw_only=True):
+    """Table `[[notify.to]]`, with the keys of every channel."""
+
+    secrets: ClassVar[tuple[str, ...]] = ("secret", "token", "reply_token")
+    way: Annotated[WayKind, one_of("desktop", "browser", "command", "webhook", "ntfy")]
+    name: Annotated[str | None, _matching(_NAME, "a short name of letters, digits, dots, dashes")] = None
+    events: Annotated[frozenset[NotificationKind], _events] = frozenset(KINDS)
+    projects: Annotated[tuple[Path, ...], _directories] = ()
+    agents: Annotated[tuple[str, ...], _texts("names of agents, such as codex, in a list")] = ()
+    quiet: Annotated[QuietHours | None, _quiet] = None
+    detail: Annotated[Literal["full", "short"] | None, one_of("full", "short")] = None
+
+    @property
+    def is_full(self) -> bool:
+        return self.detail == "full" or (self.detail is None and self.way in ON_THE_MACHINE)
+
+    def recipient(self, events: frozenset[NotificationKind]) -> Recipient:
+        """Return the recipient, for these events at most."""
+        return Recipient(
+            name=self.name or self.way,
+            way=self.way,
+            events=events & self.events,
+            projects=self.projects,
+            agents=frozenset(self.agents),
+            quiet=self.quiet,
+            is_full=self.is_full,
+            **self._own(),
+        )
+
+    def _own(self) -> dict[str, Any]:
+        """Return the fields of the channel alone."""
+        return {}
+
+
+class _Command(_Entry, frozen=True, kw_only=True):
+    command: Annotated[tuple[str, ...], _words]
+    timeout_sec: Annotated[float, _seconds(1, 600)] = 30.0
+
+    def _own(self) -> dict[str, Any]:
+        return {"command": self.command, "timeout": self.timeout_sec}
+
+
+class _Webhook(_Entry, frozen=True, kw_only=True):
+    url: Annotated[str, _address]
+    insecure: Annotated[bool, switch] = False
+    secret: Annotated[str | None, _secret] = None
+    secret_file: Annotated[Path | None, _secret_file] = None
+
+    def __post_init__(self) -> None:
+        _require_encryption("url", self.url, insecure=self.insecure)
+        _read_secret(self, "secret")
+
+    def _own(self) -> dict[str, Any]:
+        return {"url": self.url, "secret": self.secret}
+
+
+class _Ntfy(_Entry, frozen=True, kw_only=True):
+    topic: Annotated[str, _topic]
+    server: Annotated[str, _address] = "https://ntfy.sh"
+    insecure: Annotated[bool, switch] = False
+    token: Annotated[str | None, _secret] = None
+    token_file: Annotated[Path | None, _secret_file] = None
+    answers: Annotated[bool, switch] = False
+    reply_topic: Annotated[str | None, _topic] = None
+    reply_token: Annotated[str | None, _secret] = None
+    reply_token_file: Annotated[Path | None, _secret_file] = None
+
+    def __post_init__(self) -> None:
+        _require_encryption("server", self.server, insecure=self.insecure)
+        _read_secret(self, "token")
+        _read_secret(self, "reply_token")
+        if self.answers and not self.is_full:
+            raise Refused("answers", 'false, or set detail = "full": only what is shown can be approved')
+        if self.answers and self.token is None:
+            raise Refused("answers", "false, or set token_file: others must not be able to read the topic")
+        if self.reply_topic == self.topic:
+            raise Refused("reply_topic", "another topic than notices go to")
+
+    def _own(self) -> dict[str, Any]:
+        return {
+            "url": self.server.rstrip("/"),
+            "topic": self.topic,
+            "secret": self.token,
+            "answers": self.answers,
+            # With the suffix it has the 64 characters that ntfy allows.
+            "reply_topic": self.reply_topic or f"{self.topic[:56]}-replies",
+            "reply_token": self.reply_token,
+        }
+
+
+_TABLES: Final[Mapping[object, type[_Entry]]] = {
+    "desktop": _Entry,
+    "browser": _Entry,
+    "command": _Command,
+    "webhook": _Webhook,
+    "ntfy": _Ntfy,
+}
+
+
+def _entry(content: Any, name: str, path: Path) -> _Entry:
+    way = content.get("way") if isinstance(content, dict) else None
+    if isinstance(way, str) and way in _TABLES:
+        return read_table(_TABLES[way], content, name, path)
+    # Only the channel is wrong for certain: it decides which other keys there may be.
+    return read_table(_Entry, {"way": way} if isinstance(content, dict) else content, name, path)
+
+
+def _require_encryption(key: str, address: str, *, insecure: bool) -> None:
+    parts = urlsplit(address)
+    if parts.scheme == "http" and not is_loopback(str(parts.hostname)) and not insecure:
+        raise Refused(key, "an https address (or add insecure = true, and it is sent unencrypted)")
+
+
+def _read_secret(entry: _Entry, key: str) -> None:
+    """Take a secret from its file, if a file is named."""
+    path = getattr(entry, f"{key}_file")
+    if path is None:
+        return
+    if getattr(entry, key) is not None:
+        raise Refused(f"{key}_file", f"a file, or {key} to a text, and not both")
+    try:
+        force_setattr(entry, key, _secret(_content(path)))
+    except ValueError as error:
+        raise Refused(f"{key}_file", str(error)) from None
 
 
 def _content(path: Path) -> str:

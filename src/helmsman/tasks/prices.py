@@ -16,9 +16,10 @@ Only the user's own file counts: a repository's file could make tokens look free
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
-from helmsman.base.config_table import ConfigTable, number
+from helmsman.base.config_table import number, read_table
+from helmsman.base.structs import Value
 from helmsman.errors import InvalidSetting
 
 if TYPE_CHECKING:
@@ -28,19 +29,17 @@ if TYPE_CHECKING:
     from helmsman.model.events import ModelUsage, Usage
     from helmsman.settings import ConfigFile
 
-_KEYS: Final = ("input", "cached_input", "output")
 _MOST: Final = 100_000
 _USD: Final = number(0, _MOST, f"USD per million tokens, from 0 to {_MOST}")
 _MILLION: Final = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Price:
+class Price(Value, frozen=True):
     """USD per million tokens."""
 
-    input: float
-    cached_input: float
-    output: float
+    input: Annotated[float, _USD]
+    cached_input: Annotated[float, _USD]
+    output: Annotated[float, _USD]
 
     def of(self, usage: Usage) -> float:
         """Return the cost of this usage in USD. Cached tokens are part of the input, reasoning tokens part of the output."""
@@ -175,9 +174,9 @@ class Prices:
 def _read(prices: Any, path: Path) -> dict[str, Price]:
     if not isinstance(prices, dict):
         raise InvalidSetting(f'prices in {path} is {prices!r}. Begin each price with [prices."name of the model"].')
-    return {model: _price(ConfigTable(entry, f'prices."{model}"', path, _KEYS)) for model, entry in prices.items()}
+    return {model: read_table(Price, _priced(entry), f'prices."{model}"', path) for model, entry in prices.items()}
 
 
-def _price(table: ConfigTable) -> Price:
-    usd, cached = table.required("input", _USD), table.get("cached_input", _USD)
-    return Price(usd, usd if cached is None else cached, table.required("output", _USD))
+def _priced(entry: Any) -> Any:
+    """Return a price in which cached tokens cost the same as others, unless it says otherwise."""
+    return {"cached_input": entry["input"], **entry} if isinstance(entry, dict) and "input" in entry else entry
