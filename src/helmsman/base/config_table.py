@@ -26,7 +26,7 @@ _SECRET: Final = re.compile(r"secret|token(?!s)")
 """Matches the keys of secrets. Limits on tokens are none."""
 
 
-class Refused(ValueError):
+class Contradiction(ValueError):
     """Raised by a declared table if a value does not fit the others. `allowed` says what is."""
 
     def __init__(self, key: str, allowed: str) -> None:
@@ -80,7 +80,7 @@ def read_table(kind: type[ValueT], content: Any, name: str, path: Path) -> Value
     given = {key: table.value(key, read) for key, read in readers.items() if key in needed or key in table.content}
     try:
         return kind(**given)
-    except Refused as error:
+    except Contradiction as error:
         raise table.refuse(error.key, str(error)) from None
 
 

@@ -33,7 +33,7 @@ from msgspec.structs import force_setattr
 
 from helmsman.base.addresses import is_loopback
 from helmsman.base.caller_context import CallerContext, environment, expand_home
-from helmsman.base.config_table import Refused, number, one_of, read_table, switch
+from helmsman.base.config_table import Contradiction, number, one_of, read_table, switch
 from helmsman.base.files import is_inside
 from helmsman.base.programs import available
 from helmsman.base.structs import SecretValue, Value, replace
@@ -368,11 +368,11 @@ class _Ntfy(_Entry, frozen=True, kw_only=True):
         _read_secret(self, "token")
         _read_secret(self, "reply_token")
         if self.answers and not self.is_full:
-            raise Refused("answers", 'false, or set detail = "full": only what is shown can be approved')
+            raise Contradiction("answers", 'false, or set detail = "full": only what is shown can be approved')
         if self.answers and self.token is None:
-            raise Refused("answers", "false, or set token_file: others must not be able to read the topic")
+            raise Contradiction("answers", "false, or set token_file: others must not be able to read the topic")
         if self.reply_topic == self.topic:
-            raise Refused("reply_topic", "another topic than notices go to")
+            raise Contradiction("reply_topic", "another topic than notices go to")
 
     def _own(self) -> dict[str, Any]:
         return {
@@ -406,7 +406,7 @@ def _entry(content: Any, name: str, path: Path) -> _Entry:
 def _require_encryption(key: str, address: str, *, insecure: bool) -> None:
     parts = urlsplit(address)
     if parts.scheme == "http" and not is_loopback(str(parts.hostname)) and not insecure:
-        raise Refused(key, "an https address (or add insecure = true, and it is sent unencrypted)")
+        raise Contradiction(key, "an https address (or add insecure = true, and it is sent unencrypted)")
 
 
 def _read_secret(entry: _Entry, key: str) -> None:
@@ -415,11 +415,11 @@ def _read_secret(entry: _Entry, key: str) -> None:
     if path is None:
         return
     if getattr(entry, key) is not None:
-        raise Refused(f"{key}_file", f"a file, or {key} to a text, and not both")
+        raise Contradiction(f"{key}_file", f"a file, or {key} to a text, and not both")
     try:
         force_setattr(entry, key, _secret(_content(path)))
     except ValueError as error:
-        raise Refused(f"{key}_file", str(error)) from None
+        raise Contradiction(f"{key}_file", str(error)) from None
 
 
 def _content(path: Path) -> str:
