@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -18,7 +19,7 @@ from helmsman.agents.codex.features import Feature, Version
 from helmsman.agents.codex.sandbox import hiding_directories
 from helmsman.agents.sandbox_view import HiddenPlaces, hidden_from_commands
 from helmsman.base.structs import replace
-from helmsman.errors import InvalidInput
+from helmsman.errors import EngineLost, InvalidInput
 from helmsman.model.options import ReviewTarget
 from helmsman.model.questions import Question
 from helmsman.sessions.session import Session
@@ -314,6 +315,29 @@ async def test_a_command_reads_no_more_in_a_directory_above_the_state(
             told = str(model.requests[-1].body)
             assert "looked" in told
             assert "secret" not in told.replace(str(machine.secrets[2]), "")
+
+
+@pytest.mark.parametrize("detach", [False, True])
+async def test_a_cleaner_of_temporary_files_shows_nothing(
+    machine: Machine, model: ScriptedModel, git_repo: Path, detach: bool
+) -> None:
+    """Below the state directory, Codex runs only the bubblewrap in the second place."""
+    model.on("look", run(f"cat '{machine.secrets[2]}'; echo looked", workdir=str(machine.state)), say("looked"))
+    model.on("begin", say("begun"))
+    async with Helmsman(replace(machine.settings, detach=detach), env=machine.env) as helm:
+        session = await finished(await helm.start("begin", cwd=git_repo, **NETWORK))
+        (link,) = machine.state.glob("bubblewrap/elsewhere")
+        second = link.readlink()
+        assert second.is_relative_to("/dev/shm")
+        shutil.rmtree(second)
+        await finished(await helm.say(session.id, "look"))
+        told = str(model.requests[-1].body)
+        assert "looked" in told
+        assert "secret" not in told.replace(str(machine.secrets[2]), "")
+        for place in (second, machine.state / "bubblewrap"):
+            shutil.rmtree(place)
+        with pytest.raises(EngineLost, match="was removed"):
+            await helm.say(session.id, "look")
 
 
 @pytest.mark.parametrize("engine", ["app-server", "exec"])

@@ -167,7 +167,11 @@ async def open_recorded(
             yield AttachedAgent(process, record, window, TITLE, read=AppServerOutput(window).read)
 
     engine = connect_app_server(
-        CodexBinary(path=Path(record.about["path"]), version=Version.parse(record.about["version"])),
+        CodexBinary(
+            path=Path(record.about["path"]),
+            version=Version.parse(record.about["version"]),
+            hiding_bubblewraps=tuple(map(Path, record.about["hiding"])),
+        ),
         connect,
         codex_home=Path(record.place),
         engine_id=record.id,
@@ -228,6 +232,7 @@ class EngineRequest:
                 # An engine with a lease ends with it, so other clients must not share it.
                 "env_digest": lease + digest_of(environment, command_path(binary, env)),
                 "search_path": path_without_tools(binary, environment["PATH"]),
+                "hiding": [str(place) for place in binary.hiding_bubblewraps],
             }
             return cls(
                 state_dir=state_dir.resolve(), binary=binary, env=environment, about=about, idle=idle, owner=owner

@@ -54,6 +54,7 @@ from helmsman.agents.codex.processes import (
     start_failed,
 )
 from helmsman.agents.codex.questions import OpenQuestions
+from helmsman.agents.codex.sandbox import keep_hiding
 from helmsman.agents.codex.storage import from_text, is_of, read_review
 from helmsman.agents.codex.threads import (
     CodexThread,
@@ -528,6 +529,7 @@ class AppServerEngine(SessionEngine[CodexThread]):
     async def _begin_turn(self, state: CodexThread, access: Access, turn: TurnInput) -> str:
         # Codex merges a second turn into the running one, and may never report its end.
         self._refuse_if_running(state)
+        await anyio.to_thread.run_sync(keep_hiding, self.binary.hiding_bubblewraps)
         roots = None
         if self.confinement and turn.review is None:
             # A review runs under the policy in force; all other turns state theirs.

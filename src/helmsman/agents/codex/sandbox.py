@@ -40,13 +40,14 @@ from typing import TYPE_CHECKING, Final
 
 from helmsman.agents.child_process import run_command
 from helmsman.agents.codex.processes import codex_environment
+from helmsman.agents.protocol import NothingBegun
 from helmsman.agents.supervisor.directory import private_directory
 from helmsman.base.programs import reason_of_sessions
 from helmsman.errors import EngineStartFailed, InvalidSetting
 from helmsman.settings import ensure_state_dir
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from helmsman.agents.codex.binary import CodexBinary
     from helmsman.agents.sandbox_view import HiddenPlaces
@@ -149,6 +150,30 @@ def hiding_directories(plain: Path, state_dir: Path, places: HiddenPlaces) -> tu
             f"{refused}. Free some space, or set HELMSMAN_STATE_DIR to a directory of your own."
         ) from refused
     return tuple(made)
+
+
+def keep_hiding(directories: Sequence[Path]) -> None:
+    """Put back a script that was removed, as a cleaner of temporary files may do. Blocks, briefly.
+
+    Codex says nothing when it finds none, and runs a bubblewrap that hides nothing.
+
+    Raises:
+        NothingBegun: It cannot be put back.
+    """
+    left = [place / _NAME for place in directories if os.access(place / _NAME, os.X_OK)]
+    if len(left) == len(directories):
+        return
+    try:
+        script = left[0].read_bytes()
+        for place in directories:
+            private_directory(place.parent)
+            _with_program(private_directory(place), script)
+    except (IndexError, OSError) as error:
+        raise NothingBegun(
+            "The script that hides places from the commands of this Codex engine was removed, and cannot be put back "
+            f"({error if left else 'no copy is left'}). End the engine with "
+            "`helmsman hub engines stop`, then send the message again."
+        ) from error
 
 
 def _second_place(first: Path) -> Path:
