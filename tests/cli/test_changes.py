@@ -107,6 +107,26 @@ async def test_changes_are_applied_and_the_worktree_discarded(cli: Cli, left: Le
     assert git(git_repo, "status", "--porcelain") == "?? latin.txt\n?? made.txt\n"
 
 
+@pytest.mark.long
+async def test_without_an_id_the_session_with_a_worktree_is_meant_and_several_are_listed(
+    cli: Cli, left: Left, model: ScriptedModel
+) -> None:
+    model.on("hello", say("Hello."))
+    last = (await cli.run("run", "--json", "hello")).json[-1]["sessionId"]
+    assert (await cli.run("status", "--json")).json[0]["sessionId"] == last
+    done = await cli.run("apply", "--yes")
+    assert (done.exit_code, done.stdout.split()) == (0, ["latin.txt", "made.txt"])
+    async with cli.on_terminal("apply") as program:
+        await program.shows("Your tree has all of these changes already. Nothing was done.")
+        assert await program.exit_code() == 0
+    model.on("more", run("echo more > more.txt"), say("done"))
+    words = ("--worktree", "-s", "workspace-write", "-a", "never")
+    other = (await cli.run("run", "--json", *words, "more")).json[-1]["sessionId"]
+    several = await cli.run("apply", "--yes")
+    assert (several.exit_code, "2 sessions here have a worktree." in several.stderr) == (2, True)
+    assert all(session_id[-8:] in several.stderr for session_id in (left.id, other))
+
+
 async def test_work_that_is_nowhere_else_is_not_dropped_without_a_yes(cli: Cli, left: Left) -> None:
     refused = await cli.run("session", "discard", left.id)
     assert (refused.exit_code, refused.stdout) == (2, "")

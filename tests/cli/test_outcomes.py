@@ -50,6 +50,12 @@ async def test_a_bug_is_followed_asked_about_and_applied_at_a_terminal(buggy: Cl
         await program.shows("✓ Verified")
         assert await program.exit_code() == 0
     assert (buggy.directory / "calc.py").read_text(encoding="utf-8") == FIXED
+    (listed,) = (await buggy.run("list", "--json")).json
+    assert {one["summary"] for one in listed["sessions"]} == {"debug: test_add fails"}, "not Helmsman's own prompt"
+    going_on = await buggy.run("run", "--continue", "And now?")
+    assert (going_on.exit_code, "There is no session in" in going_on.stderr) == (2, True), (
+        "its candidate stays as verified"
+    )
 
 
 @pytest.mark.long

@@ -17,6 +17,7 @@ from helmsman.errors import InvalidInput
 from helmsman.testing import ScriptedModel, add, patch, run, say
 from helmsman.testing.repository import make_repository
 from tests.cli.conftest import Cli
+from tests.cli.test_rewind import turn
 from tests.forge import Forge, GitLabForge
 from tests.tmux import on_tmux
 
@@ -124,6 +125,28 @@ async def test_without_a_worktree_only_the_files_of_the_session_are_committed(
     assert done.exit_code == 0, done.stderr
     assert git(cli.directory, "show", "--name-only", "--format=%s") == "Greet\n\nhello.txt"
     assert git(cli.directory, "status", "--porcelain") == "A  mine.txt"
+
+
+@pytest.mark.long
+@pytest.mark.anyio
+@pytest.mark.usefixtures("snapshots")
+async def test_without_a_worktree_changes_of_commands_are_told_from_those_of_others(
+    cli: Cli, model: ScriptedModel
+) -> None:
+    (cli.directory / "mine.txt").write_text("not the agent's\n", encoding="utf-8")
+    model.on("Greet", run("echo hello > hello.txt"), say("done"))
+    await turn(cli, "Greet")
+    (cli.directory / "later.txt").write_text("not the agent's\n", encoding="utf-8")
+    done = await cli.run("session", "commit", "-m", "Greet", "--yes")
+    assert done.exit_code == 0, done.stderr
+    assert git(cli.directory, "show", "--name-only", "--format=%s") == "Greet\n\nhello.txt"
+    assert git(cli.directory, "status", "--porcelain") == "?? later.txt\n?? mine.txt"
+
+    model.on("Look", say("seen"))
+    cli.env["HELMSMAN_SNAPSHOTS"] = "0"
+    await cli.run("run", "Look")
+    unknown = await cli.run("session", "commit", "-m", "Look", "--yes")
+    assert (unknown.exit_code, "there are no snapshots of its turns" in unknown.stderr) == (2, True)
 
 
 @pytest.mark.long

@@ -113,7 +113,7 @@ async def test_events_that_are_missing_or_belong_to_no_session_are_found(bare_cl
     (said,) = done.json
     assert (done.exit_code, said["ok"]) == (1, False)
     assert said["problems"] == [
-        "1 events belong to no session.",
+        "Without a session: 1 event.",
         f"Session {OLD} should have events 1 to 2, and has 1 from 1 to 1.",
         f"Session {NEW} should have events 1 to 3, and has 2 from 1 to 3.",
     ]

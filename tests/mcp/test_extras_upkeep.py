@@ -79,7 +79,7 @@ async def test_turns_are_rolled_back(codex: Caller, session_id: str) -> None:
     status = await codex("codex_status", sessionId=session_id)
     assert (status["result"], status["turnCount"]) == ("first", 1)
     too_many = await codex.error("codex_rollback", sessionId=session_id, turns=2)
-    assert "has 1 turns" in too_many["message"]
+    assert "has 1 turn," in too_many["message"]
 
 
 async def test_a_session_is_compacted(codex: Caller, model: ScriptedModel, session_id: str) -> None:

@@ -185,7 +185,7 @@ def test_every_file_of_a_patch_is_named_with_its_counts_however_many() -> None:
     ]
     text = describe(question).text(diff_chars=500)
     assert "Changes: /x/699  +699 -1" in text
-    assert "(cut here: of 1 lines, 0 are not shown; this one may go on)" in text
+    assert "(cut here: of 1 line, 0 are not shown; this one may go on)" in text
 
 
 def test_a_patch_of_which_only_the_diff_is_known_names_its_files_too() -> None:

@@ -146,6 +146,12 @@ async def test_the_rule_of_a_lasting_permission_is_shown_and_asked_about(termina
     )
 
 
+async def test_a_pasted_no_with_enter_refuses_and_a_pasted_yes_does_not_agree(terminal: PseudoTerminal) -> None:
+    question = _command(options=("approve", "approve_always", "deny"), alwaysRule=RULE)
+    moves = ("deny", "a", "[y/N]", "yes\n", "Press y or n.", "no\n", "deny", "y")
+    assert await _answered(terminal, question, *moves) == ["approve"]
+
+
 @pytest.mark.parametrize("prefixes", [None, [], [[]], "git", [["git", 1]]])
 async def test_without_prefixes_a_lasting_permission_is_for_the_whole_command(
     terminal: PseudoTerminal, prefixes: object
@@ -187,7 +193,7 @@ async def test_the_rest_of_a_long_diff_is_shown_on_request(terminal: PseudoTermi
     diff = "diff --git a/x b/x\nnew file mode 100644\n--- /dev/null\n+++ b/x\n@@ -0,0 +1,300 @@\n"
     diff += "".join(f"+line {number}.\n" for number in range(300))
     question = _question(Prompt(text="?", options=COMMAND), kind="patch_approval", diff=diff)
-    answer = await _answered(terminal, question, "show the other 182 lines", "d", "line 299.", "", "stop the turn", "y")
+    answer = await _answered(terminal, question, "show 182 more lines", "d", "line 299.", "", "stop the turn", "y")
     assert answer == ["approve"]
 
 

@@ -99,6 +99,11 @@ def listed(names: Iterable[str], most: int) -> str:
     return ", ".join(every[:most]) + (f" and {len(every) - most} more" if len(every) > most else "")
 
 
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """Return a count with its noun: `1 file`, `2 files`."""
+    return f"{number} {one if number == 1 else many or f'{one}s'}"
+
+
 def last_lines(lines: list[str], count: int) -> list[str]:
     """Return up to `count` of the last lines, each cut to `LINE_CHARS` and all of them to `OUTPUT_CHARS`."""
     shown: list[str] = []
@@ -109,7 +114,7 @@ def last_lines(lines: list[str], count: int) -> list[str]:
         limit -= len(shown[-1]) + 1
         # At least one line, however long.
         if limit < 0 and len(shown) > 1:
-            shown[-1] = f"… {len(lines) - len(shown) + 1} lines"
+            shown[-1] = f"… {counted(len(lines) - len(shown) + 1, 'line')}"
             break
     return shown[::-1]
 

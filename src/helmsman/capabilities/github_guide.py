@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from helmsman.base.truncate import counted
 from helmsman.errors import HelmsmanError, WorktreeError
 from helmsman.git.command import Git, find_git, repository_root
 
@@ -244,12 +245,12 @@ def _pushed(local: _Local) -> tuple[StepState, str]:
         push = f"`git push --set-upstream {local.remote} {local.branch}`"
         text = f"`{local.branch}` is not on `{local.remote}` yet. Run {push}."
     elif local.unpushed:
-        text = f"`{local.branch}` has {local.unpushed} commits that are not pushed. Run `git push {local.remote}`."
+        text = f"`{local.branch}` has {counted(local.unpushed, 'unpushed commit')}. Run `git push {local.remote}`."
     else:
         state = "todo" if local.uncommitted else "done"
         text = f"`{local.branch}` is on `{local.remote}`, as far as this clone knows."
     base = f"The default branch is `{local.default_branch}`. " if local.default_branch else ""
-    dirty = f" {local.uncommitted} files have uncommitted changes, which the cloud does not see."
+    dirty = f" The cloud does not see uncommitted changes: {counted(local.uncommitted, 'file')}."
     return state, f"{base}{text}{dirty if local.uncommitted else ''}"
 
 

@@ -28,6 +28,7 @@ from helmsman.capabilities.forge import (
 from helmsman.errors import ConfirmationNeeded, DiffChanged, HelmsmanError, InvalidInput, WorktreeError
 from helmsman.git import tree_changes
 from helmsman.git.command import Git, find_git
+from helmsman.git.turn_snapshots import read_snapshots
 from helmsman.model.events import CommandExecution, FileChange, Publication, PublicationChanged, Published
 from helmsman.model.nature import ACTS, ARRANGES, READS, verb
 
@@ -120,6 +121,9 @@ class Publishing:
         is_committed = own is not None and await anyio.to_thread.run_sync(tree_changes.is_committed, own)
         title, text = described(session)
         files = {name for one in changed.diff.files for name in (one.path, one.old_path) if name}
+        if changed.scope == "uncommitted":
+            # Others work in the same directory.
+            files &= await anyio.to_thread.run_sync(self._changed_in_turns, session)
         gits = await self._gits(session, applied=applied)
         used = {prefix: git for prefix, git in gits.items() if any(file.startswith(prefix) for file in files)} or gits
         return ToCommit(
@@ -335,6 +339,23 @@ class Publishing:
         self._record(session, replace(session.state.publication, issue=issue))
 
     # --- helpers -----------------------------------------------------------------------------------------------------
+
+    def _changed_in_turns(self, session: Session) -> set[str]:
+        """Return the files that changed while turns of a session ran. Blocks.
+
+        Raises:
+            InvalidInput: No snapshots of its turns tell.
+        """
+        known = read_snapshots(self._helm.settings.state_dir, session.id)
+        turns = () if known is None else [(one.before.tree, one.after) for one in known.turns if one.after is not None]
+        if known is None or not turns:
+            raise InvalidInput(
+                f"It is not known which of the uncommitted changes in {session.directory} are of session {session.id}: "
+                "there are no snapshots of its turns. Commit its files with git."
+            )
+        git = Git(work_tree=known.work_tree, git_dir=known.git_dir, place=self._helm.settings.state_dir)
+        changed = [file for before, after in turns for file in tree_changes.compare(git, before, after).files]
+        return {name for one in changed for name in (one.path, one.old_path) if name}
 
     def _record(self, session: Session, publication: Publication) -> None:
         session.apply(PublicationChanged(session_id=session.id, publication=publication))

@@ -14,6 +14,7 @@ import anyio.to_thread
 
 from helmsman.agents.protocol import Begun, Capability, Engine, Goal, OwnTerminal
 from helmsman.agents.registry import usable
+from helmsman.base.truncate import counted
 from helmsman.errors import EngineTimeout, InvalidInput, SessionLocked, SessionNotFound
 from helmsman.git.turn_snapshots import forget_snapshots
 from helmsman.model.events import (
@@ -70,7 +71,8 @@ class Upkeep:
         past = await engine.history(session.id)
         if turns > len(past):
             raise InvalidInput(
-                f"Session {session.id} has {len(past)} turns, not {turns}. Forget fewer of them.", parameter="turns"
+                f"Session {session.id} has {counted(len(past), 'turn')}, not {turns}. Forget fewer of them.",
+                parameter="turns",
             )
         await engine.roll_back(session.id, turns)
         left = past[:-turns]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from helmsman.base.sanitize import named, one_line, visible
+from helmsman.base.truncate import counted
 from helmsman.cli.command import cli_command, cli_group, option, yes_option
 from helmsman.cli.completing import complete_session_or_task
 from helmsman.cli.consoles import echo, is_terminal, message_console, result_console, settings_of_command
@@ -28,7 +29,6 @@ from helmsman.cli.output import (
     agree,
     can_ask,
     confirmed,
-    counted,
     page_diff,
     print_diff,
     print_json,
@@ -186,16 +186,24 @@ def on_changes(reference: str, do: Callable[[Any, str], Awaitable[ResultT]]) -> 
         return with_helmsman(lambda helm: do(helm.workspaces, session_id))
 
 
-def changes_argument(body: Body) -> Body:
-    """Add the argument SESSION to a command on changes. It may also be a task, or a session with a tree of this machine."""
+def changes_argument(*, with_worktree: bool = False) -> Callable[[Body], Body]:
+    """Add the argument SESSION to a command on changes. It may also be a task, or a session with a tree of this machine.
 
-    @functools.wraps(body)
-    def command(session: str | None, **options: Any) -> Any:
-        is_other = session is not None and (session.startswith("T-") or remote_session(session) is not None)
-        known = session if is_other else the_session(session, as_json=options["as_json"])
-        return body(session=known, **options)
+    `with_worktree`: without it, a session with a worktree is meant.
+    """
 
-    return optional_session(complete_session_or_task)(command)
+    def declare(body: Body) -> Body:
+        @functools.wraps(body)
+        def command(session: str | None, **options: Any) -> Any:
+            is_other = session is not None and (session.startswith("T-") or remote_session(session) is not None)
+            known = (
+                session if is_other else the_session(session, as_json=options["as_json"], with_worktree=with_worktree)
+            )
+            return body(session=known, **options)
+
+        return optional_session(complete_session_or_task)(command)
+
+    return declare
 
 
 @cli_command(
@@ -205,7 +213,7 @@ def changes_argument(body: Body) -> Body:
     "helmsman diff --stat 3b2d5c8e",
     "helmsman diff T-cloud-1f3a9c0b2d4e > change.patch",
 )
-@changes_argument
+@changes_argument()
 @option("--stat", "Only the files, and how many lines changed in each.", to="only_stat")
 def diff_command(session: str, only_stat: bool, as_json: bool) -> None:
     """Show what a session changed, as one unified diff.
@@ -246,7 +254,7 @@ async def _cloud_diff(helm: Helmsman, reference: str, attempt: int = 1) -> tuple
 
 def _write(patch: bytes, about: str) -> None:
     """Show the diff on a terminal through the pager; otherwise write it unchanged."""
-    print_message(f"{about} Digest: {diff_digest(patch)}" if patch else f"{about} There is nothing.")
+    print_message(f"{about} Digest: {diff_digest(patch)}" if patch else "Nothing has changed.")
     console = result_console()
     if is_terminal(console):
         page_diff(patch, console)
@@ -262,7 +270,7 @@ def _write(patch: bytes, about: str) -> None:
     "helmsman apply --yes --allow-dirty 3b2d5c8e",
     "helmsman apply T-cloud-1f3a9c0b2d4e --attempt 2",
 )
-@changes_argument
+@changes_argument(with_worktree=True)
 @option("--allow-dirty", "Even if other files have uncommitted changes.")
 @option("--attempt N", "Of a cloud task: which attempt.  [default: 1]", type=click.IntRange(min=1))
 @option("-C --cd DIR", "Of a cloud task: where to.  [default: here]", to="directory")
@@ -300,6 +308,11 @@ def apply_command(
     else:
         if digest is None:
             changed: SessionDiff = on_changes(session, lambda work, session_id: work.diff(session_id))
+            if _is_there(session, changed):
+                if not as_json:
+                    print_message("Your tree has all of these changes already. Nothing was done.")
+                    return
+                agreed = True
             # Without a worktree there is nothing to apply, which the next step reports.
             patch = changed.diff.patch if changed.scope == "worktree" else b""
             digest = _agreed_digest(patch, changed.about, agreed=agreed, as_json=as_json)
@@ -308,6 +321,14 @@ def apply_command(
             on_changes(session, lambda work, known: work.apply(known, allow_dirty=allow_dirty, digest=digest))
         )
     (print_json if as_json else _print)(applied)
+
+
+def _is_there(session: str, changed: SessionDiff) -> bool:
+    """Return whether the tree that the changes of a worktree go to has all of them."""
+    if changed.scope != "worktree" or not changed.diff.patch:
+        return False
+    missing: Unsaved = on_changes(session, lambda work, known: work.unsaved(known))
+    return not (missing.files or missing.nested or missing.unreadable)
 
 
 async def _apply_cloud(
@@ -341,7 +362,7 @@ def _print(applied: dict[str, Any]) -> None:
     "helmsman diff --stat 3b2d5c8e && helmsman session discard 3b2d5c8e",
     "helmsman session discard 3b2d5c8e --yes",
 )
-@changes_argument
+@changes_argument(with_worktree=True)
 @yes_option
 def discard_command(session: str, agreed: bool, as_json: bool) -> None:
     """Drop the worktree of a session, with its branch and everything in it that was not applied. This cannot be undone.

@@ -32,11 +32,12 @@ from helmsman.base.json_values import mapping
 from helmsman.base.peers import can_tell_sandboxed
 from helmsman.base.programs import available, environment_for, find_program, installation_places, reason_of_sessions
 from helmsman.base.structs import replace
+from helmsman.base.truncate import counted
 from helmsman.base.unknown_names import nearest
 from helmsman.capabilities.notices import channel_statuses
 from helmsman.cli.hub import DAMAGED, service_of
 from helmsman.cli.installing import client_platform
-from helmsman.cli.output import counted, local
+from helmsman.cli.output import local
 from helmsman.clients.configuration import inspect_clients
 from helmsman.clients.launch import Running, launch_words
 from helmsman.errors import AgentNotFound, HelmsmanError, InvalidSetting, ProgramRefused, RegistryUnavailable

@@ -14,10 +14,11 @@ from helmsman.base.caller_context import FLEET_URL
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.sanitize import one_line
 from helmsman.base.structs import replace
+from helmsman.base.truncate import counted
 from helmsman.cli.command import cli_command, cli_group, option
 from helmsman.cli.consoles import PROCESS_LOG, log_to_stderr, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
-from helmsman.cli.output import counted, print_json, print_result
+from helmsman.cli.output import print_json, print_result
 from helmsman.cli.signals import exit_after, handle_signals
 from helmsman.errors import FleetNotReady, InvalidInput, InvalidSetting
 from helmsman.settings import load_settings

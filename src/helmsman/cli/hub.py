@@ -21,11 +21,12 @@ from helmsman.base.caller_context import environment, from_here
 from helmsman.base.files import replace_file
 from helmsman.base.programs import environment_for, find_program
 from helmsman.base.sanitize import one_line, visible
+from helmsman.base.truncate import counted
 from helmsman.cli.command import cli_command, cli_group, option, yes_option
 from helmsman.cli.completing import complete_session
 from helmsman.cli.consoles import settings_of_command
 from helmsman.cli.exit_codes import ExitCode
-from helmsman.cli.output import Column, ago, agree, counted, local, print_details, print_json, print_list, print_result
+from helmsman.cli.output import Column, ago, agree, local, print_details, print_json, print_list, print_result
 from helmsman.errors import HelmsmanError, InvalidInput, ProgramRefused, RegistryUnavailable, Unsupported
 from helmsman.hub.bridge import run_bridge
 from helmsman.hub.control import ask_hub, keep_hub

@@ -11,10 +11,11 @@ import click
 
 from helmsman.base.redaction import redact, redact_value
 from helmsman.base.sanitize import visible
+from helmsman.base.truncate import counted
 from helmsman.cli.command import cli_command, option, yes_option
 from helmsman.cli.consoles import result_console, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
-from helmsman.cli.output import can_ask, confirmed, counted, print_json, print_message
+from helmsman.cli.output import can_ask, confirmed, print_json, print_message
 from helmsman.clients.codex_plugin_cc import notes_on_earlier_work
 from helmsman.clients.entries import OldServer, OwnEntry
 from helmsman.clients.locations import CLIENTS, Client, ClientPlatform, Location, Scope, claude_project

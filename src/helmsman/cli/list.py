@@ -11,6 +11,7 @@ import click
 from helmsman.base.caller_context import expand_home
 from helmsman.base.json_values import present
 from helmsman.base.sanitize import one_line, visible
+from helmsman.base.truncate import counted
 from helmsman.cli.command import cli_command, limit_option, option, reports_errors
 from helmsman.cli.consoles import echo, is_terminal, result_console
 from helmsman.cli.exit_codes import ExitCode
@@ -294,7 +295,7 @@ def search_command(
         return await found_sessions(helm, result), result.unread
 
     sessions, unread = with_helmsman(find)
-    note = f"{unread} sessions are not indexed yet. Search again in a moment." if unread is not None else None
+    note = f"Not indexed yet: {counted(unread, 'session')}. Search again in a moment." if unread is not None else None
     nothing = "No session has these words. Use fewer of them, or their beginnings."
     print_list(
         present({"sessions": sessions, "unread": unread}),

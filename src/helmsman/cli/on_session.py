@@ -137,12 +137,13 @@ def _listed(session_ids: Sequence[str], titles: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True)
 class SessionHere:
-    """Session that a command without an id may mean."""
+    """Session that a command without an id may mean. `worktree`: its directory, if that is a worktree."""
 
     session_id: str
     title: str
     status: str
     when: datetime
+    worktree: str | None = None
 
     @property
     def is_running(self) -> bool:
@@ -165,6 +166,8 @@ async def candidates_here(helm: Helmsman) -> list[SessionHere]:
                     one.get("name") or one.get("summary") or "",
                     one.get("status") or "",
                     datetime.fromisoformat(one["timestamp"]),
+                    # The list names the repository of sessions in a worktree only.
+                    one.get("directory") if "repository" in one else None,
                 )
                 for one in await listed_sessions(helm, found)
             ]
@@ -191,7 +194,8 @@ def refuse_several(candidates: Sequence[SessionHere]) -> Never:
         InvalidInput: Always. It lists them.
     """
     listed = _listed([one.session_id for one in candidates], {one.session_id: one.title for one in candidates})
-    raise InvalidInput(f"{len(candidates)} sessions are running here. Name the one you mean:\n{listed}")
+    what = "are running here" if all(one.is_running for one in candidates) else "here have a worktree"
+    raise InvalidInput(f"{len(candidates)} sessions {what}. Name the one you mean:\n{listed}")
 
 
 def refuse_none() -> Never:
@@ -251,12 +255,12 @@ def _is_text(given: str, *, required: bool) -> bool:
     return given == "-" or _LIKE_AN_ID.fullmatch(given) is None if required else any(map(str.isspace, given))
 
 
-def the_session(reference: str | None, *, as_json: bool) -> str:
+def the_session(reference: str | None, *, as_json: bool, with_worktree: bool = False) -> str:
     """Return the id of the session that the user means.
 
     With a reference, it is the session that any part of an id or a title names, or with `-` the last one. Without one, it is
-    the only session running in this directory, or else the last of this directory. If that leaves several, the user picks
-    one on the terminal.
+    the only session running in this directory, or else the last of this directory. For a command on a worktree it is the
+    session of this directory that has one. If that leaves several, the user picks one on the terminal.
 
     Raises:
         InvalidInput: Several match, and the user cannot be asked.
@@ -267,6 +271,10 @@ def the_session(reference: str | None, *, as_json: bool) -> str:
         return with_helmsman(lambda helm: full_session_id(helm, reference))
     candidates = with_helmsman(candidates_here)
     meant = meant_here(candidates)
+    # A worktree that was discarded stays known as the place of its session.
+    trees = [one for one in candidates if one.worktree is not None and (host().name or Path(one.worktree).is_dir())]
+    if with_worktree and trees:
+        candidates = meant = trees
     if not meant:
         refuse_none()
     # Guessing could stop or answer the wrong session.

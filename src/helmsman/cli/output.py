@@ -289,11 +289,6 @@ def dollars(cost: float) -> str:
     return f"${cost:.2f}" if cost >= 0.01 else f"${cost:.4f}"
 
 
-def counted(number: int, one: str, many: str | None = None) -> str:
-    """Return a count with its noun: `1 file`, `2 files`."""
-    return f"{number} {one if number == 1 else many or f'{one}s'}"
-
-
 def _print_paged(console: Console, table: Table, below: Sequence[Text]) -> None:
     """Print a table to a terminal; through $PAGER or less if it does not fit the screen."""
     from rich.text import Text

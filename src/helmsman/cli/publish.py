@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from helmsman.base.sanitize import one_line, visible
-from helmsman.base.truncate import listed
+from helmsman.base.truncate import counted, listed
 from helmsman.cli.command import POSITIVE, cli_command, option, with_options, yes_option
 from helmsman.cli.consoles import at_work, echo, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import host
 from helmsman.cli.on_session import session_argument, short_id, with_helmsman
-from helmsman.cli.output import agree, can_ask, counted, print_message, print_result
+from helmsman.cli.output import agree, can_ask, print_message, print_result
 from helmsman.errors import ConfirmationNeeded, HelmsmanError, InvalidInput
 
 if TYPE_CHECKING:

@@ -9,13 +9,14 @@ import click
 from helmsman.base.caller_context import environment
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.sanitize import one_line, visible
+from helmsman.base.truncate import counted
 from helmsman.cli.command import cli_command, yes_option
 from helmsman.cli.completing import SHORT, complete_session
 from helmsman.cli.consoles import echo, message_console, result_console
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import command_here, host
 from helmsman.cli.on_session import on_session, short_id, there, with_helmsman
-from helmsman.cli.output import agree, can_ask, counted, print_json, print_message, print_result, standing
+from helmsman.cli.output import agree, can_ask, print_json, print_message, print_result, standing
 from helmsman.errors import HelmsmanError, QuestionNotOpen
 from helmsman.hub.hosts import HostFailed, known_hosts
 from helmsman.model.answered_by import COMMAND_LINE

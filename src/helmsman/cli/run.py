@@ -305,6 +305,9 @@ async def _newest(helm: Helmsman, place: Path) -> str:
     found, _ = await helm.list(directory=place)
     # A worktree that was discarded cannot be continued in.
     found = [info for info in found if host().is_elsewhere or _is_there(info.directory)]
+    # The candidates of a job are what it has verified.
+    tasks = await helm.tasks.of_sessions([info.session_id for info in found])
+    found = [info for info in found if not any(task.of_job for task in tasks[info.session_id])]
     if not found:
         raise SessionNotFound(f"There is no session in {place} yet. Leave out --continue to start one.")
     return found[0].session_id

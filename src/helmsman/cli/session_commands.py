@@ -17,6 +17,7 @@ from helmsman.base.caller_context import environment
 from helmsman.base.json_values import present
 from helmsman.base.programs import available, environment_for
 from helmsman.base.sanitize import one_line, visible
+from helmsman.base.truncate import counted
 from helmsman.cli.command import cli_command, option, with_options, yes_option
 from helmsman.cli.consoles import echo, is_terminal, result_console, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
@@ -34,7 +35,6 @@ from helmsman.cli.on_session import (
 from helmsman.cli.output import (
     WAITING_FOR_YOU,
     agree,
-    counted,
     print_details,
     print_json,
     print_message,

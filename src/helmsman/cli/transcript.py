@@ -14,6 +14,7 @@ from rich.text import Text
 
 from helmsman.base.sanitize import one_line, plain_output, shell_script, visible
 from helmsman.base.structs import replace
+from helmsman.base.truncate import counted
 from helmsman.model import events
 from helmsman.model.answered_by import HANDLER, PERSON_AT_TERMINAL, in_words
 from helmsman.model.options import DEFAULT_AGENT
@@ -372,7 +373,7 @@ class TranscriptPrinter:
         """Return a command and its outcome on one line, or two on a narrow screen."""
         verdict = _verdict(item)
         if output:
-            verdict.append(f", {len(output)} line{'' if len(output) == 1 else 's'}", "dim")
+            verdict.append(f", {counted(len(output), 'line')}", "dim")
         # The output of a failed command is what the user looks for.
         failed = [] if item.exit_code in (0, None) or item.declined else self._tail(output, _FAILED_LINES)
         if self._below == item.id:

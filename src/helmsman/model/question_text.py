@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base.sanitize import exact, in_sight, named, shell_script
 from helmsman.base.structs import Value
-from helmsman.base.truncate import TEXT_CHARS
+from helmsman.base.truncate import TEXT_CHARS, counted
 from helmsman.git.diff import read_diff
 
 if TYPE_CHECKING:
@@ -420,5 +420,5 @@ def _diff_text(diff: str, chars: int) -> Iterator[str]:
         yield GUTTER + shown[:chars]
         chars -= len(shown)
         if chars < 0 or (chars == 0 and number + 1 < len(lines)):
-            yield f"{_CUT} of {len(lines)} lines, {len(lines) - number - 1} are not shown; this one may go on)"
+            yield f"{_CUT} of {counted(len(lines), 'line')}, {len(lines) - number - 1} are not shown; this one may go on)"
             return

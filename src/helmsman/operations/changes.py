@@ -78,7 +78,7 @@ def _named(files: list[ChangedFile]) -> str:
 
 def _diff_in_words(output: DiffOutput) -> str:
     if not output.files:
-        return f"{output.about} There is nothing."
+        return "Nothing has changed."
     return f"{output.about}\n{output.stat}\n{output.diff}\nDigest: {output.digest}"
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import Field
 
 from helmsman.base.sanitize import exact
-from helmsman.base.truncate import LINE_CHARS, cut
+from helmsman.base.truncate import LINE_CHARS, counted, cut
 from helmsman.errors import InvalidInput, Unsupported
 from helmsman.model.nature import ANSWERS, INTERRUPTS, READS, STARTS
 from helmsman.operations.table import Deferred, OperationCall, operation
@@ -201,7 +201,7 @@ async def _searched(
     result = await call.helm.extras.search.find(words, directory=directory, **wanted)
     rows = await found_sessions(call.helm, result)
     unread = (
-        f"{result.unread} sessions are not indexed yet. Search again in a moment."
+        f"Not indexed yet: {counted(result.unread, 'session')}. Search again in a moment."
         if result.unread is not None
         else None
     )

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 import anyio.to_thread
 
 from helmsman.base.json_values import camel_case, iso_time, present
+from helmsman.errors import TaskNotFound
 from helmsman.git.worktree import places
 from helmsman.shapes.rendering import waits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from helmsman.agents.protocol import SessionInfo
     from helmsman.capabilities.search import SearchResult
@@ -34,7 +36,18 @@ async def listed_sessions(helm: AgentService, found: Sequence[SessionInfo]) -> l
         )
         for info in found
     ]
-    return await with_repositories(helm, listed)
+    asked = await _asked_of_jobs(helm, tasks)
+    return await with_repositories(helm, [one | asked.get(one["sessionId"], {}) for one in listed])
+
+
+async def _asked_of_jobs(helm: AgentService, tasks: Mapping[str, Sequence[Task]]) -> dict[str, dict[str, str]]:
+    """Return the summaries of sessions of jobs: what the user asked for. Their first prompts are Helmsman's own."""
+    jobs = {session_id: own[-1].of_job for session_id, own in tasks.items() if own and own[-1].of_job is not None}
+    asked: dict[str, str] = {}
+    for job in set(jobs.values()):
+        with suppress(TaskNotFound):  # it has expired
+            asked[job] = (await helm.tasks.get(job)).instruction
+    return {session_id: {"summary": asked[job]} for session_id, job in jobs.items() if job in asked}
 
 
 async def with_repositories(helm: AgentService, listed: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from helmsman.base.sanitize import exact, shell_script
 from helmsman.base.truncate import (
     MESSAGE_CHARS,
     TEXT_CHARS,
+    counted,
     cut,
     last_lines,
     session_file,
@@ -226,11 +227,11 @@ def _note(session: Session, left_out: int) -> str | None:
         if problem is not None:
             notes.append(cut(f"The result {problem}.", MESSAGE_CHARS))
     if left_out:
-        notes.append(f"{left_out} older items of this turn are left out of itemEvents.")
+        notes.append(f"Left out of itemEvents: {counted(left_out, 'older item')} of this turn.")
     if session.queue:
         count = len(session.queue) - (session.resumes_at is not None)
         if count:
-            notes.append("1 message is queued." if count == 1 else f"{count} messages are queued.")
+            notes.append(f"{counted(count, 'message')} {'is' if count == 1 else 'are'} queued.")
         # The first message blocks those behind it.
         if session.is_away(session.queue[0]):
             notes.append("They wait for a client with the same environment and settings as the one that sent them.")
@@ -283,7 +284,7 @@ def item_lines(item: Item) -> list[str]:
             code = "" if item.exit_code is None else f"  (exit {item.exit_code})"
             output = item.output.splitlines()
             left_out = len(output) - _COMMAND_LINES
-            shown = [f"… {left_out} lines", *output[-_COMMAND_LINES:]] if left_out > 0 else output
+            shown = [f"… {counted(left_out, 'line')}", *output[-_COMMAND_LINES:]] if left_out > 0 else output
             return [f"$ {shell_script(item.command)}{' (declined)' if item.declined else code}", *shown]
         case FileChange() | ErrorItem():
             return [f"[{item.type}] {item.summary()}"]

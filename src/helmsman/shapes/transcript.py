@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from helmsman.base.sanitize import exact, named, plain_output, shell_script, visible
-from helmsman.base.truncate import ANSWER_CHARS, TEXT_CHARS, cut, last_lines, session_file
+from helmsman.base.truncate import ANSWER_CHARS, TEXT_CHARS, counted, cut, last_lines, session_file
 from helmsman.git.diff import read_change
 from helmsman.model.events import (
     AgentMessage,
@@ -84,7 +84,7 @@ def _section(item: Item, agent: str, output_lines: int | None) -> str:
             lines = plain_output(item.output).removesuffix("\n").split("\n") if item.output else []
             shown = lines if output_lines is None else last_lines(lines, output_lines)
             if output_lines is not None and len(lines) > output_lines:
-                shown = [f"… {len(lines) - output_lines} lines", *shown]
+                shown = [f"… {counted(len(lines) - output_lines, 'line')}", *shown]
             command = exact(shell_script(item.command))
             return _fenced("\n".join([f"$ {command}" + (f"  ({code})" if code else ""), *shown]), "console")
         case FileChange():

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
+from helmsman.base.truncate import counted
 from helmsman.model.codec import decode
 from helmsman.settings import RETENTION_DAYS
 from helmsman.store.connection import is_in
@@ -217,7 +218,7 @@ def problems(database: Database, connection: StoreConnection) -> Problems:
 def _gaps(connection: StoreConnection) -> Iterator[str]:
     strays = _value(connection, "SELECT count(*) FROM events WHERE session NOT IN (SELECT number FROM sessions)")
     if strays:
-        yield f"{strays} events belong to no session."
+        yield f"Without a session: {counted(strays, 'event')}."
     rows = connection.execute(
         "SELECT id, last_seq, compacted_seq, count(seq) AS events, min(seq) AS first, max(seq) AS last "
         "FROM sessions LEFT JOIN events ON session = sessions.number GROUP BY sessions.number "

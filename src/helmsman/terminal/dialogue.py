@@ -16,6 +16,7 @@ import anyio
 from helmsman.approvals.deadline import countdown
 from helmsman.approvals.rule_book import rule_shown_for_always
 from helmsman.base.sanitize import exact, one_line, visible
+from helmsman.base.truncate import counted
 from helmsman.model import questions
 from helmsman.model.answered_by import PERSON_AT_TERMINAL, Answered
 from helmsman.model.question_text import GUTTER
@@ -50,7 +51,7 @@ _SHOW_ALL: Final = "d"
 # Options are numbered with one digit, because one key must be enough.
 _MOST_KEYS: Final = 9
 _YES: Final = "y"
-_NO: Final = "n"
+_NO: Final = ("n", "\n", "n\n", "no\n")  # a word with Enter may be pasted: a refusal needs no protection
 _ROOM: Final = 6  # columns for an answer behind a question
 _END: Final = "\x04"
 """Ctrl-D leaves the question to other clients."""
@@ -142,7 +143,7 @@ class _Dialogue:
         if prompt.free_text:
             choices[_TYPE] = "type another answer"
         if left_out:
-            choices[_SHOW_ALL] = f"show the other {left_out} lines first"
+            choices[_SHOW_ALL] = f"show {counted(left_out, 'more line')} first"
         await self._keyboard.quiet()
         self._show_choices(choices, prompt)
         while True:
@@ -254,7 +255,7 @@ class _Dialogue:
 
 
 async def is_agreed(console: Console, keyboard: Keyboard, question: str) -> bool:
-    """Ask for yes or no, by one key. Enter means no.
+    """Ask for yes or no, by one key. Enter means no. A pasted yes does not count.
 
     Raises:
         EOFError: Ctrl-D was pressed, or the terminal is gone.
@@ -270,11 +271,12 @@ async def is_agreed(console: Console, keyboard: Keyboard, question: str) -> bool
         asked = f"{about}{stop}{asked}"
     console.print(Text("\n").join(Text(asked, "bold").wrap(console, width)), end=" ")
     # Enter means no: a held or repeated Enter must not agree.
-    while (key := (await keyboard.key()).lower()) not in (_YES, _NO, "\n"):
-        if key == _END:
+    while (typed := (await keyboard.typed()).lower()) not in (_YES, *_NO):
+        if typed == _END:
             raise EOFError
-    console.print("yes" if key == _YES else "no")
-    return key == _YES
+        console.print("\n  Press y or n.", style="yellow", end=" ")
+    console.print("yes" if typed == _YES else "no")
+    return typed == _YES
 
 
 def _keys(options: Sequence[str]) -> dict[str, str] | None:

@@ -47,13 +47,22 @@ class Keyboard:
         Raises:
             EOFError: The terminal is gone.
         """
+        typed = await self.typed()
+        return typed if len(typed) == 1 else ""
+
+    async def typed(self) -> str:
+        r"""Return the next key, or the beginning of what comes together: a paste, a function key. Enter is `\n`.
+
+        Raises:
+            EOFError: The terminal is gone.
+        """
         self.listen()
         typed = await self._read()
         # Every further key restarts the wait: a paste that arrives in pieces must not end in one that counts.
-        while not await self._nothing_comes(_ALONE_SECONDS):
-            typed = ""
+        while (more := await self._soon(_ALONE_SECONDS)) is not None:
+            typed = (typed + more)[:_READ_SIZE]
         # Terminals in key-by-key mode send a carriage return for Enter.
-        return typed.replace("\r", "\n") if len(typed) == 1 else ""
+        return typed.replace("\r", "\n")
 
     async def quiet(self) -> None:
         """Discard keys until none has arrived for a moment.
@@ -63,7 +72,7 @@ class Keyboard:
         """
         self.listen()
         # Repeats of a held key keep this loop running until the key is released.
-        while not await self._nothing_comes(MOMENT):
+        while await self._soon(MOMENT) is not None:
             pass
 
     def is_in_foreground(self) -> bool:
@@ -74,11 +83,11 @@ class Keyboard:
         except OSError:
             return False
 
-    async def _nothing_comes(self, seconds: float) -> bool:
-        """Wait for a key and discard it; return whether none arrived."""
-        with anyio.move_on_after(seconds) as waiting:
-            await self._read()
-        return waiting.cancelled_caught
+    async def _soon(self, seconds: float) -> str | None:
+        """Return the keys that arrive within this time; None without any."""
+        with anyio.move_on_after(seconds):
+            return await self._read()
+        return None
 
     async def _read(self) -> str:
         # Cancellable, unlike a read in a thread.

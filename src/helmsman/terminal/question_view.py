@@ -13,6 +13,7 @@ from rich.text import Text
 
 from helmsman.approvals.deadline import countdown
 from helmsman.base.sanitize import exact
+from helmsman.base.truncate import counted
 from helmsman.model.question_text import GUTTER, Line, describe, value_lines
 from helmsman.terminal.diffs import diff_lines
 from helmsman.terminal.layout import INDENT, fold
@@ -45,7 +46,7 @@ def question_lines(console: Console, question: Question, *, directory: str | Non
     # Each row gets the bar, also those that result from folding.
     lines += [row for line in diff[:DIFF_LINES] for row in _behind_bar(console, line)]
     if left_out:
-        lines.append(Text(f"  … {left_out} more lines", "yellow"))
+        lines.append(Text(f"  … {counted(left_out, 'more line')}", "yellow"))
     return lines, left_out
 
 

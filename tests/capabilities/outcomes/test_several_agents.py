@@ -113,7 +113,7 @@ async def test_where_as_many_turns_run_as_there_may_be_the_reason_says_so_for_ev
         assert [one.agent for one in chosen] == ["codex", "claude"], (
             "turns of all agents count, so another gains nothing"
         )
-        full = "it begins when a turn has ended: 1 turns run, and MAX_SESSIONS is 1"
+        full = "it begins when a turn has ended: 1 turn runs, and MAX_SESSIONS is 1"
         assert all(full in one.why for one in chosen), chosen
         used = BudgetState(key="day_usd", used=5.0, budget=2.0)
         (only,) = await choose(helm, wanted("debug", root, agents=("codex",)), [used])

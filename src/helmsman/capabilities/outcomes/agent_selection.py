@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio.to_thread
 
 from helmsman.agents.protocol import Capability
+from helmsman.base.truncate import counted
 from helmsman.errors import AgentNotFound, HelmsmanError, InvalidSetting
 from helmsman.git.command import find_git
 from helmsman.tasks.model import account
@@ -198,7 +199,8 @@ async def choose(helm: Steering, wanted: Wanted, used_up: Sequence[BudgetState] 
         unknown = {name for name in names if name not in records}
     limited = await helm.task_writer.registry(lambda registry: registry.limited_accounts())
     busy, most = helm.turns_at_work(), helm.settings.max_sessions
-    when = "" if busy < most else f"; it begins when a turn has ended: {busy} turns run, and MAX_SESSIONS is {most}"
+    running = f"{counted(busy, 'turn')} {'runs' if busy == 1 else 'run'}"
+    when = "" if busy < most else f"; it begins when a turn has ended: {running}, and MAX_SESSIONS is {most}"
     # Only an agent that reports its usage can be held to a budget.
     needed = (*_NEEDED[wanted.kind], *((Capability.USAGE,) if wanted.budget_usd is not None else ()))
     chosen: list[Chosen] = []

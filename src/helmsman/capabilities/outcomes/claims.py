@@ -12,6 +12,7 @@ import anyio.to_thread
 from msgspec import Meta
 
 from helmsman.base.structs import Value, replace
+from helmsman.base.truncate import counted
 from helmsman.errors import InvalidInput
 from helmsman.git.command import find_git
 from helmsman.git.diff import read_diff
@@ -134,7 +135,7 @@ def _exists(place: CitedLines, directory: Path) -> Evidence:
     count = len(text) - (text[-1] == "")
     start, end = lines
     if not 1 <= start <= end <= count:
-        told = f"{path} has {count} lines, so not the lines {start} to {end}."
+        told = f"{path} has {counted(count, 'line')}, so not the lines {start} to {end}."
         return Evidence(ok=False, what=told, file=path, start_line=start, end_line=end)
     lines_shown = f"{start}" if start == end else f"{start}-{end}"
     shown = "\n".join(text[start - 1 : min(end, start + 4)])
@@ -181,7 +182,7 @@ class ShownDiff(Value, frozen=True):
         if not 1 <= first <= last or not any(low <= last and first <= high for low, high in ranges):
             ok, what = False, f"The diff of {path} does not show the lines {first} to {last}."
         elif end is not None and last > end:
-            ok, what = False, f"{path} has {end} lines, so not the lines {first} to {last}."
+            ok, what = False, f"{path} has {counted(end, 'line')}, so not the lines {first} to {last}."
         return Evidence(ok=ok, what=what, file=path, start_line=first, end_line=last)
 
 

@@ -19,6 +19,7 @@ import anyio
 import anyio.to_thread
 
 from helmsman.base.structs import pack, unpack
+from helmsman.base.truncate import counted
 from helmsman.capabilities.outcomes.checks import CheckResult, find_the_check, runner_for
 from helmsman.capabilities.outcomes.claims import Evidence, Verdict, joined, places_exist, verdict, within_scope
 from helmsman.capabilities.outcomes.differential import Comparison, compare
@@ -287,7 +288,8 @@ class ChangeJob(ABC):
             )
             which = "the smallest" if not against else "no other passes as many with fewer lines"
             compared = (
-                f"Candidate {winner.number} {passed}changes {lines} lines, and its check took {seconds:.1f} s: {which}."
+                f"Candidate {winner.number} {passed}changes {counted(lines, 'line')}, and its check took "
+                f"{seconds:.1f} s: {which}."
             )
         # Without a verified candidate, a person may decide about one that passes with its own changes to the check.
         chosen = winner or next((one for one in made if one.seen.get("decide")), None)

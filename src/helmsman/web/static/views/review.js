@@ -85,7 +85,7 @@ export class Review {
     this.newer.hidden = true;
     const { files, about, cut } = changes;
     const total = (of) => files.reduce((sum, file) => sum + (file[of] ?? 0), 0);
-    this.about.replaceChildren(...(files.length ? [`${count(files.length, "file")} `, stat(total("added"), total("removed")), ` ${about}`] : [`No changes. ${about}`]));
+    this.about.replaceChildren(...(files.length ? [`${count(files.length, "file")} `, stat(total("added"), total("removed")), ` ${about}`] : ["No changes."]));
     this.tree.replaceChildren(...(files.length > 1 ? [fileTree(files, this.place)] : []));
     this.applying.show(changes);
     this.viewed.show(changes.marks, changes.at);
