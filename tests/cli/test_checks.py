@@ -192,24 +192,6 @@ def test_orphaned_engines_are_named_with_the_command_that_stops_them() -> None:
     assert [line.detail for line in checks.check_engines([])] == ["none running"]
 
 
-@pytest.mark.parametrize(
-    ("seconds", "env", "status", "said"),
-    [
-        (0.2, {}, "ok", "each command runs it"),
-        (0.2, {"HELMSMAN_SHELL_SNAPSHOTS": "off"}, "ok", "snapshots of it are off"),
-        (3.0, {}, "warning", "for every command"),
-        (None, {}, "warning", "does not end within 10 s"),
-    ],
-)
-def test_the_login_shell_is_judged_by_what_it_costs(
-    seconds: float | None, env: dict[str, str], status: str, said: str, tmp_path: Path
-) -> None:
-    line = checks.login_shell_line("/bin/bash", seconds, _settings(tmp_path, **env), _binary("0.163.0"))
-    assert line.status == status
-    assert said in line.detail
-    assert bool(line.fix) is (status == "warning")
-
-
 @pytest.mark.anyio
 async def test_a_login_is_recognised(
     cli: Cli, codex_home_templates: HomeTemplates, codex_binary: Path, tmp_path: Path

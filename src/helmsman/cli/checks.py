@@ -8,9 +8,6 @@ import re
 import shlex
 import sqlite3
 import subprocess
-import sys
-import threading
-import time
 import urllib.request
 from contextlib import closing
 from dataclasses import dataclass
@@ -24,7 +21,7 @@ from helmsman.agents.codex.agent import agent_in_use
 from helmsman.agents.codex.app_servers import can_detach, why_bound
 from helmsman.agents.codex.binary import app_server_capabilities
 from helmsman.agents.codex.engine import AppServerEngine
-from helmsman.agents.codex.features import OLDEST, Feature
+from helmsman.agents.codex.features import OLDEST
 from helmsman.agents.codex.sandbox import check_sandbox
 from helmsman.agents.registry import engine_overviews
 from helmsman.approvals.rule_book import RuleBook
@@ -366,9 +363,6 @@ def check_detaching(binary: CodexBinary, settings: Settings) -> Check:
 _GIT_SECONDS: Final = 10
 
 
-_SLOW: Final = 1.0  # noticeable at every start of a session
-
-
 _STALE: Final = {
     "orphaned": "has lost its supervisor, so nothing would end it",
     "not answering": "does not answer",
@@ -519,83 +513,6 @@ def check_engines(engines: list[dict[str, Any]]) -> list[Check]:
     return checks
 
 
-_SLOWEST: Final = 10.0
-"""Longest wait for a profile. Codex itself gives up its snapshot after this time."""
-
-_RUNS: Final = 3
-"""Number of runs: the first also reads the files from disk, and the machine may be busy; the best counts."""
-
-
-def login_shell(env: Mapping[str, str]) -> str | None:
-    """Return the shell that Codex runs commands in: that of the user's account."""
-    if sys.platform == "win32":
-        return None
-    import pwd
-
-    try:
-        shell = pwd.getpwuid(os.getuid()).pw_shell
-    except KeyError:
-        # A user without an entry, as in a container with another uid.
-        shell = env.get("SHELL", "")
-    return shell if os.path.isabs(shell) and os.access(shell, os.X_OK) else None  # noqa: PTH117
-
-
-def measure_profile(shell: str, env: Mapping[str, str]) -> float | None:
-    """Return how many seconds a login shell takes; None if it cannot be run, or does not end."""
-    taken: list[float] = []
-    for _ in range(_RUNS):
-        began = time.perf_counter()
-        try:
-            process = subprocess.Popen(
-                [shell, "-lc", ":"],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                env=environment_for(env),
-                start_new_session=True,
-            )
-        except OSError:
-            return None
-        try:
-            process.wait(_SLOWEST)
-        except subprocess.TimeoutExpired:
-            # It may finish: a profile that is killed may leave a lock that makes every later shell slow (pyenv).
-            threading.Thread(target=process.wait, daemon=True).start()
-            return None
-        taken.append(time.perf_counter() - began)
-        # A slow profile was found; measuring it again costs the user seconds.
-        if taken[0] > 1:
-            break  # further runs would not make it a fast one
-    return min(taken)
-
-
-def check_login_shell(settings: Settings, binary: CodexBinary | None, env: Mapping[str, str]) -> Check | None:
-    """Check the startup time of the user's login shell, which Codex runs commands in. None without such a shell."""
-    shell = login_shell(env)
-    return None if shell is None else login_shell_line(shell, measure_profile(shell, env), settings, binary)
-
-
-def login_shell_line(shell: str, seconds: float | None, settings: Settings, binary: CodexBinary | None) -> Check:
-    name, look = "Login shell", f"See where its time goes: `time {shell} -lc :`."
-    if seconds is None:
-        detail = f"{shell} cannot be run or does not end within {_SLOWEST:g} s, and Codex runs every command in one."
-        return Check(name, "warning", detail, look)
-    taken = f"{shell} takes {seconds * 1000:.0f} ms"
-    if seconds >= _SLOW:
-        detail = f'{taken}, and Codex runs it for every command, or with shell_snapshots = "on" for every session.'
-        fix = f"{look} What only people need (pyenv, nvm, conda, prompts) belongs into the file for interactive shells."
-        return Check(name, "warning", detail, fix)
-    return Check(name, "ok", f"{taken}; {_snapshots(settings, binary)}")
-
-
-def _snapshots(settings: Settings, binary: CodexBinary | None) -> str:
-    if binary is not None and not binary.can(Feature.SHELL_SNAPSHOT):
-        return "this Codex runs it for every command"
-    if settings.shell_snapshots != "auto":
-        return f"snapshots of it are {settings.shell_snapshots} (HELMSMAN_SHELL_SNAPSHOTS)"
-    return "each command runs it, unless Codex is configured to take snapshots of it"
-
-
 def check_clients(settings: Settings) -> list[Check]:
     running = Running.now()
     here = {launch_words(running, shared=False), launch_words(running, shared=True)}
@@ -720,8 +637,6 @@ async def examine(settings: Settings) -> Report:
         checks += await check_other_agents(helm, settings)
     # No other task is running, so these checks may block.
     checks += check_state(settings)
-    if (shell := check_login_shell(settings, binary, os.environ)) is not None:
-        checks.append(shell)
     checks += [*check_user(), check_git(), *check_installation()]
     checks += check_clients(settings)
     return Report(binary=binary, checks=tuple(checks), capabilities=capabilities)
