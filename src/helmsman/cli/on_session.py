@@ -308,16 +308,6 @@ def _picked(candidates: Sequence[SessionHere]) -> str:
 interactive_option = option("-i --interactive", "Stay after the turn, for the next message; Ctrl-D leaves.")
 
 
-def on_session(reference: str, do: Callable[[Helmsman, str], Awaitable[ResultT]]) -> tuple[str, ResultT]:
-    """Find the session by id, prefix or suffix, call `do` with it, and return its id and the result."""
-
-    async def find_and_do(helm: Helmsman) -> tuple[str, ResultT]:
-        session_id = await full_session_id(helm, reference)
-        return session_id, await do(helm, session_id)
-
-    return with_helmsman(find_and_do)
-
-
 @contextmanager
 def names_ways_out(session_id: str | None) -> Iterator[None]:
     """Turn "session is busy" errors into errors that name commands for sending the message anyway."""

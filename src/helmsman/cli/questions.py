@@ -15,7 +15,7 @@ from helmsman.cli.completing import SHORT, complete_session
 from helmsman.cli.consoles import echo, message_console, result_console
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import command_here, host
-from helmsman.cli.on_session import on_session, short_id, there, with_helmsman
+from helmsman.cli.on_session import short_id, the_session, there, with_helmsman
 from helmsman.cli.output import agree, can_ask, print_json, print_message, print_result, standing
 from helmsman.errors import HelmsmanError, QuestionNotOpen
 from helmsman.hub.hosts import HostFailed, known_hosts
@@ -171,6 +171,7 @@ def respond_command(
     """
     if session is None:
         return _answer_everything() if can_ask(as_json=as_json) else _show_all(as_json=as_json)
+    session = the_session(session, as_json=as_json)
     if question is None or not answers:
         return _show(session, question, as_json=as_json)
     # An answer that makes a rule needs the rule to be seen.
@@ -179,16 +180,16 @@ def respond_command(
 
     host().begin_change()
 
-    async def respond(helm: Helmsman, session_id: str) -> str:
-        asking = await helm.session(session_id)
+    async def respond(helm: Helmsman) -> str:
+        asking = await helm.session(session)
         # Only its own process can answer in a session that another one runs.
         asking.require_here()
         await asking.respond(question, *answers, by=COMMAND_LINE)
         return asking.status
 
-    session_id, status = on_session(session, respond)
-    shown = {"sessionId": session_id, "question": question, "status": status}
-    print_result(f"Answered. Session {session_id} {standing(status)}.", shown, as_json=as_json)
+    status = with_helmsman(respond)
+    shown = {"sessionId": session, "question": question, "status": status}
+    print_result(f"Answered. Session {session} {standing(status)}.", shown, as_json=as_json)
     return ExitCode.OK
 
 
@@ -196,12 +197,12 @@ def _agree_to_rule(session: str, question: str, answers: tuple[str, ...], *, as_
     """Ask the user to confirm the rule that the answer creates. Invalid answers are refused later."""
     from helmsman.approvals.rule_book import rule_shown_for_always
 
-    async def look(helm: Helmsman, session_id: str) -> str | None:
-        asking = await helm.session(session_id)
+    async def look(helm: Helmsman) -> str | None:
+        asking = await helm.session(session)
         found = next((one for one in asking.questions if one.id == question), None)
         return None if found is None else rule_shown_for_always(found, read_answers(found, answers)[0].reason)
 
-    _, rule = on_session(session, look)
+    rule = with_helmsman(look)
     if rule is None:
         return
     shown = visible(rule).strip()
@@ -219,29 +220,29 @@ def _agree_to_rule(session: str, question: str, answers: tuple[str, ...], *, as_
 def _show(session: str, question: str | None, *, as_json: bool) -> int:
     from helmsman.terminal.question_view import answerable_lines
 
-    async def look(helm: Helmsman, session_id: str) -> tuple[Session, list[Question]]:
-        asking = await helm.session(session_id)
+    async def look(helm: Helmsman) -> tuple[Session, list[Question]]:
+        asking = await helm.session(session)
         return asking, [one for one in asking.questions if question in (None, one.id)]
 
-    session_id, (asking, questions) = on_session(session, look)
+    asking, questions = with_helmsman(look)
     if question is not None and not questions:
         # With the words swapped, the answer was taken for the id.
         raise QuestionNotOpen(
-            f"Session {session_id} has no open question {visible(question)}. The question's id comes before the answer: "
-            f"`helmsman respond {short_id(session_id)}` shows what is asked."
+            f"Session {session} has no open question {visible(question)}. The question's id comes before the answer: "
+            f"`helmsman respond {short_id(session)}` shows what is asked."
         )
     if as_json:
-        print_json({"sessionId": session_id, "questions": [question_as_dict(one) for one in questions]})
+        print_json({"sessionId": session, "questions": [question_as_dict(one) for one in questions]})
     elif not questions:
         asking.require_here()
         echo(
-            f"Session {session_id} has no open question. See what it is doing: helmsman status {short_id(session_id)}",
+            f"Session {session} has no open question. See what it is doing: helmsman status {short_id(session)}",
             err=True,
         )
     else:
         console = result_console()
         for one in questions:
-            console.print(*answerable_lines(console, asking, one, name=short_id(session_id)), sep="\n", soft_wrap=True)
+            console.print(*answerable_lines(console, asking, one, name=short_id(session)), sep="\n", soft_wrap=True)
     return ExitCode.ASKED if questions else ExitCode.OK
 
 

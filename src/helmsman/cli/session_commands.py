@@ -26,7 +26,6 @@ from helmsman.cli.hub import new_file
 from helmsman.cli.on_session import (
     interactive_option,
     names_ways_out,
-    on_session,
     session_and,
     session_argument,
     short_id,
@@ -130,9 +129,9 @@ def hand_command(session: str, client: str | None, back: bool, as_json: bool) ->
     if (client is None) is not back:
         raise InvalidInput("Give either --to with a client, or --back.")
     host().begin_change()
-    session_id, _ = on_session(session, lambda helm, session_id: helm.hand(session_id, client))
-    told = f"Handed session {session_id} to {client}." if client else f"Session {session_id} is yours again."
-    print_result(told, {"sessionId": session_id, "handedTo": client}, as_json=as_json)
+    with_helmsman(lambda helm: helm.hand(session, client))
+    told = f"Handed session {session} to {client}." if client else f"Session {session} is yours again."
+    print_result(told, {"sessionId": session, "handedTo": client}, as_json=as_json)
 
 
 @cli_command("rename", "Give a session a name.", 'helmsman session rename 3b2d5c8e "Parser rewrite"')
@@ -144,10 +143,8 @@ def rename_command(session: str, name: str, as_json: bool) -> None:
     directory.
     """
     host().begin_change()
-    session_id, named = on_session(session, lambda helm, session_id: helm.extras.upkeep.rename(session_id, name))
-    given = named.state.name or ""
-    shown = {"sessionId": session_id, "name": given}
-    print_result(f"Session {session_id} is now called {given!r}.", shown, as_json=as_json)
+    given = with_helmsman(lambda helm: helm.extras.upkeep.rename(session, name)).state.name or ""
+    print_result(f"Session {session} is now called {given!r}.", {"sessionId": session, "name": given}, as_json=as_json)
 
 
 @cli_command("archive", "Archive a session.", "helmsman session archive 3b2d5c8e")
@@ -159,8 +156,8 @@ def archive_command(session: str, as_json: bool) -> None:
     directory.
     """
     host().begin_change()
-    session_id, _ = on_session(session, lambda helm, session_id: helm.extras.upkeep.archive(session_id))
-    print_result(f"Session {session_id} is archived.", {"sessionId": session_id, "archived": True}, as_json=as_json)
+    with_helmsman(lambda helm: helm.extras.upkeep.archive(session))
+    print_result(f"Session {session} is archived.", {"sessionId": session, "archived": True}, as_json=as_json)
 
 
 @cli_command(
@@ -174,8 +171,8 @@ def unarchive_command(session: str, as_json: bool) -> None:
     directory (`helmsman list --all` shows archived ones).
     """
     host().begin_change()
-    session_id, _ = on_session(session, lambda helm, session_id: helm.extras.upkeep.unarchive(session_id))
-    print_result(f"Session {session_id} is back.", {"sessionId": session_id, "archived": False}, as_json=as_json)
+    with_helmsman(lambda helm: helm.extras.upkeep.unarchive(session))
+    print_result(f"Session {session} is back.", {"sessionId": session, "archived": False}, as_json=as_json)
 
 
 _SECONDS: Final = 900
@@ -191,8 +188,8 @@ def compact_command(session: str, as_json: bool) -> int:
     """
     host().begin_change()
 
-    async def compact(helm: Helmsman, session_id: str) -> Session:
-        compacting = await helm.extras.upkeep.compact(session_id)
+    async def compact(helm: Helmsman) -> Session:
+        compacting = await helm.extras.upkeep.compact(session)
         # Compacting is a turn, and may hang like any other.
         if not await compacting.wait(until="end", timeout=_SECONDS):
             await compacting.interrupt()
@@ -201,9 +198,9 @@ def compact_command(session: str, as_json: bool) -> int:
             )
         return compacting
 
-    session_id, done = on_session(session, compact)
-    shown: dict[str, object] = {"sessionId": session_id, "status": done.status}
-    said = f"Session {session_id} is compacted."
+    done = with_helmsman(compact)
+    shown: dict[str, object] = {"sessionId": session, "status": done.status}
+    said = f"Session {session} is compacted."
     if done.error is not None:
         shown["error"] = {"code": done.error.code, "message": done.error.message}
         said = f"Error: {done.error.message}"
@@ -232,27 +229,27 @@ def goal_command(session: str, goal: str | None, clear: bool, as_json: bool) -> 
     if goal is not None or clear:
         host().begin_change()
 
-    async def set_or_show(helm: Helmsman, session_id: str) -> Goal | None:
+    async def set_or_show(helm: Helmsman) -> Goal | None:
         upkeep = helm.extras.upkeep
         if clear:
-            await upkeep.clear_goal(session_id)
+            await upkeep.clear_goal(session)
             return None
         if goal is None:
-            return await upkeep.goal(session_id)
+            return await upkeep.goal(session)
         # The goal is worked on after this command has ended.
         if not await helm.goes_on_alone():
             raise InvalidInput(
                 "A goal is worked on in the background, and here the engine ends with this command. Use an engine that "
                 "outlives it (HELMSMAN_DETACH=1), or send a message with `helmsman run --session`."
             )
-        return await upkeep.set_goal(session_id, goal)
+        return await upkeep.set_goal(session, goal)
 
-    session_id, found = on_session(session, set_or_show)
-    shown: dict[str, object] = {"sessionId": session_id, "goal": None}
-    said = f"Session {session_id} has no goal."
+    found = with_helmsman(set_or_show)
+    shown: dict[str, object] = {"sessionId": session, "goal": None}
+    said = f"Session {session} has no goal."
     if found is not None:
         shown |= {"goal": found.objective, "goalStatus": found.status, "tokensUsed": found.tokens_used}
-        said = f"Session {session_id}, {found.status}: {found.objective}"
+        said = f"Session {session}, {found.status}: {found.objective}"
     print_result(said, shown, as_json=as_json)
 
 
@@ -272,17 +269,16 @@ def rollback_command(session: str, turns: int, agreed: bool, as_json: bool) -> N
     directory. This cannot be undone, so you are asked first; without a terminal to ask on, it needs --yes.
     """
     host().begin_change()
-    session_id = session
     forgotten = "its last turn" if turns == 1 else f"its last {turns} turns"
     agree(
-        f"Session {session_id} forgets {forgotten}, for good. Continue?",
+        f"Session {session} forgets {forgotten}, for good. Continue?",
         agreed=agreed,
         as_json=as_json,
-        otherwise=f"Session {session_id} would forget {forgotten}, for good.",
+        otherwise=f"Session {session} would forget {forgotten}, for good.",
     )
-    with_helmsman(lambda helm: helm.extras.upkeep.roll_back(session_id, turns))
-    shown = {"sessionId": session_id, "turns": turns}
-    print_result(f"Session {session_id} has forgotten {forgotten}.", shown, as_json=as_json)
+    with_helmsman(lambda helm: helm.extras.upkeep.roll_back(session, turns))
+    shown = {"sessionId": session, "turns": turns}
+    print_result(f"Session {session} has forgotten {forgotten}.", shown, as_json=as_json)
 
 
 @cli_command("interrupt", "Stop a running turn.", "helmsman interrupt 3b2d5c8e")
@@ -295,15 +291,15 @@ def interrupt_command(session: str, as_json: bool) -> None:
     """
     host().begin_change()
 
-    async def stop(helm: Helmsman, session_id: str) -> tuple[str, int]:
+    async def stop(helm: Helmsman) -> tuple[str, int]:
         # Counted before, because interrupting drops them.
-        queued = len((await helm.session(session_id)).queue)
-        return (await helm.interrupt(session_id)).status, queued
+        queued = len((await helm.session(session)).queue)
+        return (await helm.interrupt(session)).status, queued
 
-    session_id, (status, queued) = on_session(session, stop)
+    status, queued = with_helmsman(stop)
     dropped = f" {counted(queued, 'queued message')} dropped." if queued else ""
-    sentence = f"Session {session_id} {standing(status)}.{dropped}"
-    print_result(sentence, {"sessionId": session_id, "status": status}, as_json=as_json)
+    sentence = f"Session {session} {standing(status)}.{dropped}"
+    print_result(sentence, {"sessionId": session, "status": status}, as_json=as_json)
 
 
 @cli_command("steer", "Put a message into a running turn.", 'helmsman steer 3b2d5c8e "Leave the tests as they are"')
@@ -317,18 +313,18 @@ def steer_command(session: str, message: str, as_json: bool) -> None:
     text = prompt_text(message)
     host().begin_change()
 
-    async def steer(helm: Helmsman, session_id: str) -> None:
-        steered = await helm.session(session_id)
+    async def steer(helm: Helmsman) -> None:
+        steered = await helm.session(session)
         # Only the process that runs the turn can put a message into it.
         steered.require_here()
         if not steered.state.is_running:
             raise SessionIdle(
-                f"No turn is running in session {session_id}. Send it the message with `{command_here('say')}`."
+                f"No turn is running in session {session}. Send it the message with `{command_here('say')}`."
             )
         await steered.steer(text)
 
-    session_id, _ = on_session(session, steer)
-    print_result(f"Session {session_id} has the message.", {"sessionId": session_id, "steered": True}, as_json=as_json)
+    with_helmsman(steer)
+    print_result(f"Session {session} has the message.", {"sessionId": session, "steered": True}, as_json=as_json)
 
 
 @cli_command(
@@ -356,14 +352,14 @@ def attach_command(session: str, as_json: bool) -> int | None:
         # On another machine the program runs there, on an SSH terminal.
         if (code := host().run_there("session", "attach", session)) is not None:
             return code
-    session_id, found = on_session(session, _own_terminal)
+    found = with_helmsman(lambda helm: _own_terminal(helm, session))
     if as_json:
         shell = shlex.join(("env", *(f"{name}={value}" for name, value in found.variables.items()), *found.command))
-        shown = {"sessionId": session_id, "command": list(found.command), "variables": dict(found.variables)}
+        shown = {"sessionId": session, "command": list(found.command), "variables": dict(found.variables)}
         print_result(shell, {**shown, "shell": shell}, as_json=True)
         return None
     code = _run_terminal(found)
-    name = short_id(session_id)
+    name = short_id(session)
     print_message(f"Left. Session {name} is still there: helmsman watch {name}, helmsman session attach {name}")
     return code
 
@@ -411,14 +407,14 @@ def open_command(session: str, only_path: bool, as_json: bool) -> int | None:
     if host().is_elsewhere:
         raise InvalidInput("Its directory is on another machine. Log in there with ssh.")
 
-    async def look(helm: Helmsman, session_id: str) -> str | None:
-        return (await helm.session(session_id)).directory
+    async def look(helm: Helmsman) -> str | None:
+        return (await helm.session(session)).directory
 
-    session_id, directory = on_session(session, look)
+    directory = with_helmsman(look)
     if directory is None or not Path(directory).is_dir():
-        raise InvalidInput(f"The directory of session {session_id} is gone: {directory or 'it is not known'}.")
+        raise InvalidInput(f"The directory of session {session} is gone: {directory or 'it is not known'}.")
     if as_json:
-        print_json({"sessionId": session_id, "directory": directory})
+        print_json({"sessionId": session, "directory": directory})
         return None
     # In a pipe, for `cd "$(…)"`.
     if only_path or not sys.stdout.isatty():
@@ -544,20 +540,19 @@ def export_command(session: str, form: str | None, output: str | None, as_json: 
     suffix = "" if output is None else Path(output).suffix.removeprefix(".")
     form = form or (suffix if suffix in _FORMATS else "json" if as_json else "md")
 
-    async def render(helm: Helmsman, session_id: str) -> str:
-        looked_at, turns = await helm.session(session_id), await helm.history(session_id)
+    async def render(helm: Helmsman) -> str:
+        looked_at, turns = await helm.session(session), await helm.history(session)
         if form == "json":
             return json.dumps(as_document(looked_at, turns), indent=1, ensure_ascii=False) + "\n"
         return as_markdown(looked_at, turns) if form == "md" else as_page(looked_at, turns, as_html)
 
-    session_id, rendered = on_session(session, render)
     # A model's text may have lone surrogates.
-    content = rendered.encode("utf-8", "backslashreplace").decode()
+    content = with_helmsman(render).encode("utf-8", "backslashreplace").decode()
     with new_file(output) as file:
         file.write(content)
     if output is not None:
-        shown = {"sessionId": session_id, "file": output, "format": form}
-        print_result(f"Wrote session {session_id} to {output}.", shown, as_json=as_json)
+        shown = {"sessionId": session, "file": output, "format": form}
+        print_result(f"Wrote session {session} to {output}.", shown, as_json=as_json)
 
 
 @cli_command(
@@ -756,11 +751,11 @@ def status_command(session: str, lines: int, as_json: bool) -> int:
     """
     from helmsman.shapes.session_status import session_status
 
-    async def look(helm: Helmsman, session_id: str) -> tuple[Session, StatusOutput]:
-        looked_at = await helm.session(session_id)
+    async def look(helm: Helmsman) -> tuple[Session, StatusOutput]:
+        looked_at = await helm.session(session)
         return looked_at, session_status(looked_at, output_lines=lines)
 
-    _, (looked_at, status) = on_session(session, look)
+    looked_at, status = with_helmsman(look)
     if as_json:
         print_json(status.as_dict())
     else:
