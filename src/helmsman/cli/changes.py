@@ -201,9 +201,13 @@ def changes_argument(*, with_worktree: bool = False) -> Callable[[Body], Body]:
             )
             return body(session=known, **options)
 
-        return optional_session(complete_session_or_task)(command)
+        return optional_session(complete_session_or_task, _OF_WORKTREE if with_worktree else _OF_CHANGES)(command)
 
     return declare
+
+
+_OF_CHANGES: Final = "without it, the one running here or the last of this directory. It may be the id of a task."
+_OF_WORKTREE: Final = "without it, the one of this directory that has a worktree. It may be the id of a task."
 
 
 @cli_command(
@@ -218,11 +222,9 @@ def changes_argument(*, with_worktree: bool = False) -> Callable[[Body], Body]:
 def diff_command(session: str, only_stat: bool, as_json: bool) -> None:
     """Show what a session changed, as one unified diff.
 
-    SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
-    directory, or the id of a task. What a worktree session changed is known exactly. For any other session it is what
-    its last turn edited or, if that is not known, everything uncommitted in its directory, by any program; a line
-    on stderr says which. On a terminal it goes through your git pager; anywhere else it is exact to the byte, for `git
-    apply`.
+    What a worktree session changed is known exactly. For any other session it is what its last turn edited or, if
+    that is not known, everything uncommitted in its directory, by any program; a line on stderr says which. On a
+    terminal it goes through your git pager; anywhere else it is exact to the byte, for `git apply`.
     """
 
     if session.startswith("T-") and (found := with_helmsman(lambda helm: _cloud_diff(helm, session))) is not None:
@@ -288,11 +290,9 @@ def apply_command(
     """Bring what a worktree session changed into the repository it was started for, or what a cloud task changed into
     the one around the current directory: all of it, or nothing.
 
-    SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
-    directory, or the id of a task. The changes are shown first, and exactly what you approve is applied. They are then
-    uncommitted in your tree. A tree that already has uncommitted changes is left alone; so is one that the changes do
-    not apply to. The worktree stays until
-    `helmsman session discard`.
+    The changes are shown first, and exactly what you approve is applied. They are then uncommitted in your tree. A
+    tree that already has uncommitted changes is left alone; so is one that the changes do not apply to. The
+    worktree stays until `helmsman session discard`.
     """
     refuse_brought(session)
     host().begin_change()
@@ -367,9 +367,8 @@ def _print(applied: dict[str, Any]) -> None:
 def discard_command(session: str, agreed: bool, as_json: bool) -> None:
     """Drop the worktree of a session, with its branch and everything in it that was not applied. This cannot be undone.
 
-    SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
-    directory, or the id of a task. The session itself stays. Refused while it is still working. On a terminal you are
-    asked first. Without one, --yes is needed if the worktree has work that exists nowhere else.
+    The session itself stays. Refused while it is still working. On a terminal you are asked first. Without one,
+    --yes is needed if the worktree has work that exists nowhere else.
     """
     host().begin_change()
 

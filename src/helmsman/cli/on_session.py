@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import re
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -211,14 +212,21 @@ ResultT = TypeVar("ResultT")
 Body = Callable[..., Any]
 
 _TITLE: Final = 70
+_MEANT: Final = "without it, the one running here or the last of this directory."
 
 # Words that could be an id are read as one, so that a misspelt id is not sent as a message.
 _LIKE_AN_ID: Final = re.compile(r"[0-9a-f-]{6,36}|-")
 
 
-def optional_session(complete: Callable[..., list[CompletionItem]]) -> Callable[[Body], Body]:
-    """Add the argument SESSION, which may be missing."""
-    return click.argument("session", metavar="[SESSION]", required=False, shell_complete=complete)
+def optional_session(complete: Callable[..., list[CompletionItem]], meant: str = _MEANT) -> Callable[[Body], Body]:
+    """Add the argument SESSION, which may be missing. The help of the command ends with what it means."""
+
+    def declare(body: Body) -> Body:
+        named = f"SESSION is a part of an id or title, or `-` for the last one; {meant}"
+        body.__doc__ = f"{inspect.cleandoc(body.__doc__ or '')}\n\n{named}"
+        return click.argument("session", metavar="[SESSION]", required=False, shell_complete=complete)(body)
+
+    return declare
 
 
 def session_argument(body: Body) -> Body:

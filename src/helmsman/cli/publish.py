@@ -76,9 +76,8 @@ def commit_command(session: str, message: str | None, applied: bool, agreed: boo
     """Commit what a session changed: in its worktree, on the worktree's branch; without a worktree, its files in the tree
     that it worked in.
 
-    SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
-    directory. The agent drafts the message, and on a terminal you edit it. Hooks of the repository do not run. What
-    `helmsman apply` brings over stays the same.
+    The agent drafts the message, and on a terminal you edit it. Hooks of the repository do not run. What `helmsman
+    apply` brings over stays the same.
     """
     host().begin_change()
     made = _commit(session, message, applied=applied, agreed=agreed, as_json=as_json)
@@ -112,10 +111,9 @@ def pr_command(
 ) -> int:
     """Commit what a session changed in its worktree, push its branch, and open a pull request, or renew the open one.
 
-    SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
-    directory. You are asked once per session before anything leaves the machine, with the address that it goes to. The pull
-    request is opened by `gh`, or at GitLab by `glab`, with its login; without them the branch is pushed, and the address to
-    open it is shown. Its text says which commands ran after the last edit.
+    You are asked once per session before anything leaves the machine, with the address that it goes to. The pull
+    request is opened by `gh`, or at GitLab by `glab`, with its login; without them the branch is pushed, and the
+    address to open it is shown. Its text says which commands ran after the last edit.
     """
     host().require_own_process()
     host().begin_change()
@@ -187,8 +185,7 @@ def watch_pr_command(session: str, as_json: bool, **options: Any) -> int:
     """Follow the pull request of a session until it is merged or closed. When a check fails or a reviewer comments, the next
     turn starts with exactly that, in the same worktree; then the result is committed and pushed, and the comment answered.
 
-    SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
-    directory. Only comments of members of the repository start a turn. Texts from the forge are quoted to the agent as data,
+    Only comments of members of the repository start a turn. Texts from the forge are quoted to the agent as data,
     and never answer a question. It needs what you allowed with `helmsman session pr`. Ctrl-C ends it.
     """
     host().require_own_process()

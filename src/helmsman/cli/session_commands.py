@@ -83,9 +83,8 @@ if TYPE_CHECKING:
 def fork_command(session: str, message: str | None, from_turn: str | None, as_json: bool) -> int:
     """Make a new session that shares the history of another, and run MESSAGE in it, if given.
 
-    SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
-    directory. Without a message the new id goes to stdout; with one the turn is shown as in `helmsman run`, and its
-    final message goes to stdout.
+    Without a message the new id goes to stdout; with one the turn is shown as in `helmsman run`, and its final
+    message goes to stdout.
     """
     settings = settings_of_command()
     if message is not None:
@@ -123,8 +122,7 @@ def fork_command(session: str, message: str | None, from_turn: str | None, as_js
 def hand_command(session: str, client: str | None, back: bool, as_json: bool) -> None:
     """Let the model of an MCP client act on a session: answer its questions, apply its changes, rewind it.
 
-    A model acts on the sessions that its own client opened. Questions of all others are answered by people. SESSION is
-    a part of an id or title, or `-` for the last one; without it, the one running here or the last of this directory.
+    A model acts on the sessions that its own client opened. Questions of all others are answered by people.
     """
     if (client is None) is not back:
         raise InvalidInput("Give either --to with a client, or --back.")
@@ -137,11 +135,7 @@ def hand_command(session: str, client: str | None, back: bool, as_json: bool) ->
 @cli_command("rename", "Give a session a name.", 'helmsman session rename 3b2d5c8e "Parser rewrite"')
 @session_and("name")
 def rename_command(session: str, name: str, as_json: bool) -> None:
-    """Give a session a name, which `helmsman list` then shows.
-
-    SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
-    directory.
-    """
+    """Give a session a name, which `helmsman list` then shows."""
     host().begin_change()
     given = with_helmsman(lambda helm: helm.extras.upkeep.rename(session, name)).state.name or ""
     print_result(f"Session {session} is now called {given!r}.", {"sessionId": session, "name": given}, as_json=as_json)
@@ -150,10 +144,9 @@ def rename_command(session: str, name: str, as_json: bool) -> None:
 @cli_command("archive", "Archive a session.", "helmsman session archive 3b2d5c8e")
 @session_argument
 def archive_command(session: str, as_json: bool) -> None:
-    """Archive a session: lists show it only with --all, and `helmsman session unarchive` brings it back. Nothing is deleted.
+    """Archive a session: lists show it only with --all, and `helmsman session unarchive` brings it back.
 
-    SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
-    directory.
+    Nothing is deleted.
     """
     host().begin_change()
     with_helmsman(lambda helm: helm.extras.upkeep.archive(session))
@@ -167,8 +160,7 @@ def archive_command(session: str, as_json: bool) -> None:
 def unarchive_command(session: str, as_json: bool) -> None:
     """Bring back a session that was archived.
 
-    SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
-    directory (`helmsman list --all` shows archived ones).
+    `helmsman list --all` shows archived ones.
     """
     host().begin_change()
     with_helmsman(lambda helm: helm.extras.upkeep.unarchive(session))
@@ -181,11 +173,7 @@ _SECONDS: Final = 900
 @cli_command("compact", "Replace a session's history with a summary.", "helmsman session compact 3b2d5c8e")
 @session_argument
 def compact_command(session: str, as_json: bool) -> int:
-    """Let the agent replace the history of a long session with a summary, and wait until it has.
-
-    SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
-    directory.
-    """
+    """Let the agent replace the history of a long session with a summary, and wait until it has."""
     host().begin_change()
 
     async def compact(helm: Helmsman) -> Session:
@@ -220,9 +208,8 @@ def compact_command(session: str, as_json: bool) -> int:
 def goal_command(session: str, goal: str | None, clear: bool, as_json: bool) -> None:
     """Set, show or clear the goal of a session.
 
-    With a new goal Codex starts working at once, in the background, and continues turn after turn until it says that
-    the goal is reached or blocked, or is interrupted. SESSION is a part of an id or title, or `-` for the last one;
-    without it, the one running here or the last of this directory.
+    With a new goal Codex starts working at once, in the background, and continues turn after turn until it says
+    that the goal is reached or blocked, or is interrupted.
     """
     if goal is not None and clear:
         raise click.UsageError("Give a goal or --clear, not both.")
@@ -265,8 +252,7 @@ def goal_command(session: str, goal: str | None, clear: bool, as_json: bool) -> 
 def rollback_command(session: str, turns: int, agreed: bool, as_json: bool) -> None:
     """Forget the last turns of a session: the agent no longer knows about them. Files stay as those turns left them.
 
-    SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
-    directory. This cannot be undone, so you are asked first; without a terminal to ask on, it needs --yes.
+    This cannot be undone, so you are asked first; without a terminal to ask on, it needs --yes.
     """
     host().begin_change()
     forgotten = "its last turn" if turns == 1 else f"its last {turns} turns"
@@ -286,8 +272,7 @@ def rollback_command(session: str, turns: int, agreed: bool, as_json: bool) -> N
 def interrupt_command(session: str, as_json: bool) -> None:
     """Stop the running turn of a session, its sub-agents and the commands it left running, and wait until they have stopped.
 
-    SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
-    directory. In an idle session only commands it left running are stopped. Queued messages are dropped.
+    In an idle session only commands it left running are stopped. Queued messages are dropped.
     """
     host().begin_change()
 
@@ -307,8 +292,7 @@ def interrupt_command(session: str, as_json: bool) -> None:
 def steer_command(session: str, message: str, as_json: bool) -> None:
     """Send a message into the running turn of a session; the agent reads it after its current step.
 
-    SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
-    directory; MESSAGE `-` reads it from stdin.
+    MESSAGE `-` reads it from stdin.
     """
     text = prompt_text(message)
     host().begin_change()
@@ -337,10 +321,9 @@ def steer_command(session: str, message: str, as_json: bool) -> None:
 def attach_command(session: str, as_json: bool) -> int | None:
     """Open a session in its agent's own terminal program, while Helmsman keeps running it.
 
-    SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
-    directory. Both see everything, either can answer, and the first answer counts. Leaving the program stops nothing;
-    pressing Esc or Ctrl-C in it while a turn runs stops that turn. Works with Codex 0.163 and newer. With --json the
-    command is shown and not run.
+    Both see everything, either can answer, and the first answer counts. Leaving the program stops nothing; pressing
+    Esc or Ctrl-C in it while a turn runs stops that turn. Works with Codex 0.163 and newer. With --json the command
+    is shown and not run.
     """
     from helmsman.terminal import has_terminal
 
@@ -401,8 +384,7 @@ def _run_terminal(found: OwnTerminal) -> int:
 def open_command(session: str, only_path: bool, as_json: bool) -> int | None:
     """Open the worktree of a session, or the directory that it works in, in your editor ($VISUAL or $EDITOR).
 
-    SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
-    directory. In a pipe the directory is printed.
+    In a pipe the directory is printed.
     """
     if host().is_elsewhere:
         raise InvalidInput("Its directory is on another machine. Log in there with ssh.")
@@ -464,9 +446,8 @@ def rewind_command(
     """Take a session back to before one of its turns: files are as they were then, and the agent forgets that turn and
     those after it.
 
-    SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
-    directory. What would be lost is shown first, including files that you changed yourself after the last turn; without
-    a terminal to ask on, this needs --yes. Ignored files, commits and what is staged stay as they are. --undo reverts
+    What would be lost is shown first, including files that you changed yourself after the last turn; without a
+    terminal to ask on, this needs --yes. Ignored files, commits and what is staged stay as they are. --undo reverts
     it.
     """
     if (only_files and only_conversation) or (undo and (to or only_files or only_conversation)):
@@ -529,9 +510,6 @@ def export_command(session: str, form: str | None, output: str | None, as_json: 
 
     Secrets that Helmsman recognises are redacted; read the file before you pass it on. The page is one file that loads and
     runs nothing. `helmsman session import` continues a JSON file, on any machine and with any agent.
-
-    SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
-    directory.
     """
     from helmsman.shapes.exported_session import as_document, as_markdown, as_page
     from helmsman.web.markdown import as_html
@@ -627,12 +605,11 @@ def say_command(
 ) -> int:
     """Send the next message to a session: Helmsman's own, one from an earlier run, or one made in the agent's terminal.
 
-    SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
-    directory; MESSAGE `-` reads it from stdin. Returns at once and the turn keeps running. With --wait, or if the turn
-    needs this process, it is followed to its end, and the exit code is that of the turn. While a turn is running it is
-    an error, unless --steer sends the message into that turn or --queue waits for its end. With --agent another agent
-    continues in the same directory or worktree, in a new session that gets a summary of what was said and done. It may
-    do no more than this one, unless --sandbox or --approval-policy says so.
+    MESSAGE `-` reads it from stdin. Returns at once and the turn keeps running. With --wait, or if the turn needs
+    this process, it is followed to its end, and the exit code is that of the turn. While a turn is running it is an
+    error, unless --steer sends the message into that turn or --queue waits for its end. With --agent another agent
+    continues in the same directory or worktree, in a new session that gets a summary of what was said and done. It
+    may do no more than this one, unless --sandbox or --approval-policy says so.
     """
     if wait:
         host().require_own_process()
@@ -693,10 +670,8 @@ _LEFT: Final = "You left before the turn had ended. `helmsman status` shows its 
 def watch_command(session: str, interactive: bool, as_json: bool) -> int:
     """Follow a session live until its turn ends, no matter who started it, and answer its questions on the terminal.
 
-    SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
-    directory. What you type goes into the turn (Enter) or is queued after it (Tab); Esc twice stops the turn, `q` and
-    Ctrl-C leave and stop nothing. Without a terminal its questions are left to others. The exit code is that of the
-    turn.
+    What you type goes into the turn (Enter) or is queued after it (Tab); Esc twice stops the turn, `q` and Ctrl-C
+    leave and stop nothing. Without a terminal its questions are left to others. The exit code is that of the turn.
     """
     return watch(session, interactive=interactive, as_json=as_json)
 
@@ -746,8 +721,7 @@ async def _leave_to_others(_session: Session, _question: Question, /) -> None:
 def status_command(session: str, lines: int, as_json: bool) -> int:
     """Show what a session is doing right now: its status, its recent output, what it asks, its result.
 
-    SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
-    directory. A session that waits for an answer gives exit code 5, one that failed 1.
+    A session that waits for an answer gives exit code 5, one that failed 1.
     """
     from helmsman.shapes.session_status import session_status
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from helmsman.base.files import replace_file
 from helmsman.base.redaction import redact, redact_value
+from helmsman.base.structs import Value, pack, unpack
 from helmsman.clients.configuration import ConfigurationFile, Entry, value_at, write_configuration
 from helmsman.clients.entries import OldServer, OwnEntry, with_tools, words_of
 from helmsman.clients.json_file import JsonFile, NotReadable
@@ -31,8 +32,7 @@ _NAME: Final = "client-entries.json"
 _VERSION: Final = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(Value, frozen=True):
     """Changed value: path, source text before (None if absent) and the new value."""
 
     path: tuple[str, ...]
@@ -40,8 +40,7 @@ class Piece:
     after: Any
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeptEntry:
+class KeptEntry(Value, frozen=True, kw_only=True):
     """Record of one entry of a file.
 
     `pieces` are the changed fields of a rewritten entry. An added entry has none: the first `present` keys of its path
@@ -83,7 +82,7 @@ class Record:
         Raises:
             HelmsmanError: The file cannot be written.
         """
-        content = {"version": _VERSION, "entries": [_as_dict(kept) for kept in self._kept.values()]}
+        content = {"version": _VERSION, "entries": [pack(kept) for kept in self._kept.values()]}
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             replace_file(self.path, json.dumps(content, indent=2))
@@ -97,31 +96,9 @@ class Record:
         try:
             content = json.loads(self.path.read_text(encoding="utf-8"))
             # Another version's record is not understood; guessing could restore wrong values.
-            return [_from_dict(entry) for entry in content["entries"]] if content["version"] == _VERSION else []
+            return [unpack(entry, KeptEntry) for entry in content["entries"]] if content["version"] == _VERSION else []
         except (OSError, ValueError, KeyError, TypeError):
             return []
-
-
-def _as_dict(kept: KeptEntry) -> dict[str, Any]:
-    return {
-        "file": kept.file,
-        "path": list(kept.path),
-        "pieces": [{"path": list(piece.path), "before": piece.before, "after": piece.after} for piece in kept.pieces],
-        "present": kept.present,
-        "emptySource": kept.empty_source,
-        "newFile": kept.new_file,
-    }
-
-
-def _from_dict(entry: dict[str, Any]) -> KeptEntry:
-    return KeptEntry(
-        file=entry["file"],
-        path=tuple(entry["path"]),
-        pieces=tuple(Piece(tuple(piece["path"]), piece["before"], piece["after"]) for piece in entry["pieces"]),
-        present=entry["present"],
-        empty_source=entry["emptySource"],
-        new_file=entry["newFile"],
-    )
 
 
 DEFAULT_NAME: Final = "helmsman"
