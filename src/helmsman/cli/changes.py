@@ -271,6 +271,7 @@ def _write(patch: bytes, about: str) -> None:
     "helmsman apply 3b2d5c8e",
     "helmsman apply --yes --allow-dirty 3b2d5c8e",
     "helmsman apply T-cloud-1f3a9c0b2d4e --attempt 2",
+    changes=True,
 )
 @changes_argument(with_worktree=True)
 @option("--allow-dirty", "Even if other files have uncommitted changes.")
@@ -295,7 +296,6 @@ def apply_command(
     worktree stays until `helmsman session discard`.
     """
     refuse_brought(session)
-    host().begin_change()
     place = None if directory is None else host().place(directory)
     found = with_helmsman(lambda helm: _cloud_diff(helm, session, attempt or 1)) if session.startswith("T-") else None
     if found is not None:
@@ -361,6 +361,7 @@ def _print(applied: dict[str, Any]) -> None:
     "Drop a session's worktree.",
     "helmsman diff --stat 3b2d5c8e && helmsman session discard 3b2d5c8e",
     "helmsman session discard 3b2d5c8e --yes",
+    changes=True,
 )
 @changes_argument(with_worktree=True)
 @yes_option
@@ -370,7 +371,6 @@ def discard_command(session: str, agreed: bool, as_json: bool) -> None:
     The session itself stays. Refused while it is still working. On a terminal you are asked first. Without one,
     --yes is needed if the worktree has work that exists nowhere else.
     """
-    host().begin_change()
 
     async def look(work: Any, session_id: str) -> tuple[str, Unsaved]:
         return session_id, await work.unsaved(session_id)
@@ -482,7 +482,9 @@ def _leftovers(as_json: bool) -> None:
     _print_worktrees({"leftovers": shown}, rows, nothing=_NOTHING_LEFT, as_json=as_json)
 
 
-@cli_command("prune", "Drop leftover worktrees.", "helmsman session worktrees prune", group=worktrees_command)
+@cli_command(
+    "prune", "Drop leftover worktrees.", "helmsman session worktrees prune", group=worktrees_command, changes=True
+)
 @option("--force", "Also those with changes, which are lost.")
 @yes_option
 def _prune(force: bool, agreed: bool, as_json: bool) -> None:
@@ -490,7 +492,6 @@ def _prune(force: bool, agreed: bool, as_json: bool) -> None:
 
     With --force work is lost, so you are asked first; without a terminal to ask on, that needs --yes.
     """
-    host().begin_change()
     found = with_helmsman(lambda helm: helm.extras.changes.leftovers())
     lost = [one for one in found if one.unsaved]
     if force and lost:

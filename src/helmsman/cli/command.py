@@ -13,6 +13,7 @@ import click
 from click.core import ParameterSource
 
 from helmsman.cli.exit_codes import ExitCode, exit_code_of, in_words_of_shell
+from helmsman.cli.host import host
 from helmsman.errors import HelmsmanError
 
 if TYPE_CHECKING:
@@ -116,6 +117,7 @@ def cli_command(
     *examples: str,
     group: click.Group | None = None,
     has_json: bool = True,
+    changes: bool = False,
     notes: str = "",
     **more: Any,
 ) -> Callable[[Body], click.Command]:
@@ -125,6 +127,7 @@ def cli_command(
         examples: Command lines shown at the end of the help.
         group: The parent group, for a subcommand.
         has_json: Whether it accepts `--json`, passed as `as_json`.
+        changes: Whether it changes something, in any case (`Host.begin_change`).
         notes: Help text before the examples.
         more: Arguments for `click.command`.
     """
@@ -133,11 +136,20 @@ def cli_command(
         make = click.command if group is None else group.command
         epilog = notes + _epilog(examples)
         command: click.Command = make(name, cls=_Command, short_help=short_help, epilog=epilog, **more)(
-            reports_errors(body)
+            reports_errors(_announces_change(body) if changes else body)
         )
         return _with_json(command) if has_json else command
 
     return declare
+
+
+def _announces_change(body: Body) -> Body:
+    @functools.wraps(body)
+    def command(*args: Any, **kwargs: Any) -> int | None:
+        host().begin_change()
+        return body(*args, **kwargs)
+
+    return command
 
 
 def cli_noun(name: str, short_help: str, help: str, *examples: str, modules: Mapping[str, str]) -> Commands:  # noqa: A002

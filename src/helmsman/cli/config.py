@@ -172,6 +172,7 @@ def _add(
     "helmsman config rules remove 3f2a9c1e",
     "helmsman config rules remove 3f2a9c1e --yes",
     group=command,
+    changes=True,
 )
 @click.argument("rule_id", metavar="ID")
 @yes_option
@@ -181,7 +182,6 @@ def _remove(rule_id: str, agreed: bool, directory: Path, as_json: bool) -> None:
 
     A rule that you wrote yourself is not touched: you get its location.
     """
-    host().begin_change()
     rule = _named(rule_id, directory)
     # A file of the user has comments and an order that a program should not change.
     if not rule.permanent:
@@ -213,6 +213,7 @@ def _agree(rule: ListedRule, question: str, *, agreed: bool, as_json: bool) -> N
     "helmsman config rules confirm 3f2a9c1e",
     "helmsman config rules confirm 3f2a9c1e --yes",
     group=command,
+    changes=True,
 )
 @click.argument("rule_id", metavar="ID")
 @yes_option
@@ -222,7 +223,6 @@ def _confirm(rule_id: str, agreed: bool, directory: Path, as_json: bool) -> None
 
     The rule is shown first.
     """
-    host().begin_change()
     rule = _named(rule_id, directory)
     # Only proposals of models need confirmation.
     if rule.rule.proposed_by is None:
@@ -552,6 +552,7 @@ def _entry(way: str, target: tuple[str, ...], name: str | None, server: str | No
     "helmsman config notify test",
     "helmsman config notify test desktop",
     group=notify_command,
+    changes=True,
 )
 @click.argument("way", required=False)
 def _test_channels(way: str | None, as_json: bool) -> int:
@@ -559,7 +560,6 @@ def _test_channels(way: str | None, as_json: bool) -> int:
 
     It ignores filters and quiet hours. An open dashboard has three seconds to show it.
     """
-    host().begin_change()
     sent = with_helmsman(lambda helm: helm.extras.notices.test(way))
     _print_deliveries(sent, as_json=as_json)
     return ExitCode.OK if all(one.status == "sent" for one in sent) else ExitCode.FAILED

@@ -67,6 +67,7 @@ _WATCHING: Final = (
     "Commit what a session changed.",
     "helmsman session commit",
     'helmsman session commit 3b2d5c8e -m "Fix the parser" --yes',
+    changes=True,
 )
 @session_argument
 @_MESSAGE
@@ -79,7 +80,6 @@ def commit_command(session: str, message: str | None, applied: bool, agreed: boo
     The agent drafts the message, and on a terminal you edit it. Hooks of the repository do not run. What `helmsman
     apply` brings over stays the same.
     """
-    host().begin_change()
     made = _commit(session, message, applied=applied, agreed=agreed, as_json=as_json)
     shown = [{"commit": one.commit, "branch": one.branch, "directory": str(one.directory)} for one in made]
     lines = [f"Committed {one.commit[:8]} on {one.branch}: {one_line(one.title)}" for one in made]
@@ -92,6 +92,7 @@ def commit_command(session: str, message: str | None, applied: bool, agreed: boo
     "helmsman session pr",
     "helmsman session pr 3b2d5c8e --base main --draft",
     "helmsman session pr 3b2d5c8e --watch",
+    changes=True,
 )
 @session_argument
 @_MESSAGE
@@ -116,7 +117,6 @@ def pr_command(
     address to open it is shown. Its text says which commands ran after the last edit.
     """
     host().require_own_process()
-    host().begin_change()
     looked = with_helmsman(lambda helm: helm.extras.publishing.look(session))
     text = message or ""
     # With nothing to commit, the existing commits are published.
@@ -178,6 +178,7 @@ def _published(target: ToPublish, opened: str | None) -> str:
     "Follow a session's pull request, and handle what comes.",
     "helmsman session watch-pr",
     "helmsman session watch-pr 3b2d5c8e --attempts 3 --max-cost 2",
+    changes=True,
 )
 @session_argument
 @with_options(*_WATCHING)
@@ -189,7 +190,6 @@ def watch_pr_command(session: str, as_json: bool, **options: Any) -> int:
     and never answer a question. It needs what you allowed with `helmsman session pr`. Ctrl-C ends it.
     """
     host().require_own_process()
-    host().begin_change()
     return _watch(session, as_json=as_json, **options)
 
 

@@ -78,6 +78,7 @@ def command(as_json: bool) -> None:
     'helmsman schedule add --every 2h "Is the build green?" -s read-only --max-cost-usd 0.20',
     'helmsman schedule add --at "friday 18:30" "Tidy up the changelog" --timezone Europe/Berlin',
     group=command,
+    changes=True,
 )
 @click.argument("prompt")
 @option("--cron LINE", "When, as a cron expression: minute, hour, day, month, day of the week.")
@@ -106,7 +107,6 @@ def _add(
     """
     from helmsman.shapes.schedules import schedule_as_dict
 
-    host().begin_change()
     given = {name: value for name, value in options.items() if value}
     text, schema, values = prompt_text(prompt), schema_in(schema_file), config_values(config)
 
@@ -209,11 +209,10 @@ def _remove(reference: str, agreed: bool, as_json: bool) -> None:
     _change(lambda schedules: schedules.remove(reference), "Removed {id}.", as_json=as_json)
 
 
-@cli_command("run-now", "Start a run now.", "helmsman schedule run-now S-3f2a9c1e", group=command)
+@cli_command("run-now", "Start a run now.", "helmsman schedule run-now S-3f2a9c1e", group=command, changes=True)
 @_schedule_argument
 def _run_now(reference: str, as_json: bool) -> None:
     """Start a run now. The schedule itself does not change."""
-    host().begin_change()
     task = with_helmsman(lambda helm: helm.extras.schedules.run_now(reference))
     print_result(f"Begun as task {task.id}.", task_as_dict(task), as_json=as_json)
 

@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     "Branch off a new session from another.",
     "helmsman session fork 3b2d5c8e",
     'helmsman session fork 3b2d5c8e "Try it without the cache" --from-turn 2',
+    changes=True,
 )
 @session_and("message", required=False)
 @option("--from-turn N", "The last turn it shares: its number, counted from 1, or its id.  [default: the last]")
@@ -90,7 +91,6 @@ def fork_command(session: str, message: str | None, from_turn: str | None, as_js
     if message is not None:
         # The turn is shown on this terminal.
         host().require_own_process()
-    host().begin_change()
 
     async def fork(helm: Helmsman) -> int:
         from helmsman.cli.displays import new_display
@@ -115,6 +115,7 @@ def fork_command(session: str, message: str | None, from_turn: str | None, as_js
     "Hand a session to an MCP client, or take it back.",
     "helmsman session hand 3b2d5c8e --to claude-code",
     "helmsman session hand 3b2d5c8e --back",
+    changes=True,
 )
 @session_argument
 @option("--to CLIENT", "The name that the client gives itself, e.g. claude-code.", to="client")
@@ -126,35 +127,36 @@ def hand_command(session: str, client: str | None, back: bool, as_json: bool) ->
     """
     if (client is None) is not back:
         raise InvalidInput("Give either --to with a client, or --back.")
-    host().begin_change()
     with_helmsman(lambda helm: helm.hand(session, client))
     told = f"Handed session {session} to {client}." if client else f"Session {session} is yours again."
     print_result(told, {"sessionId": session, "handedTo": client}, as_json=as_json)
 
 
-@cli_command("rename", "Give a session a name.", 'helmsman session rename 3b2d5c8e "Parser rewrite"')
+@cli_command("rename", "Give a session a name.", 'helmsman session rename 3b2d5c8e "Parser rewrite"', changes=True)
 @session_and("name")
 def rename_command(session: str, name: str, as_json: bool) -> None:
     """Give a session a name, which `helmsman list` then shows."""
-    host().begin_change()
     given = with_helmsman(lambda helm: helm.extras.upkeep.rename(session, name)).state.name or ""
     print_result(f"Session {session} is now called {given!r}.", {"sessionId": session, "name": given}, as_json=as_json)
 
 
-@cli_command("archive", "Archive a session.", "helmsman session archive 3b2d5c8e")
+@cli_command("archive", "Archive a session.", "helmsman session archive 3b2d5c8e", changes=True)
 @session_argument
 def archive_command(session: str, as_json: bool) -> None:
     """Archive a session: lists show it only with --all, and `helmsman session unarchive` brings it back.
 
     Nothing is deleted.
     """
-    host().begin_change()
     with_helmsman(lambda helm: helm.extras.upkeep.archive(session))
     print_result(f"Session {session} is archived.", {"sessionId": session, "archived": True}, as_json=as_json)
 
 
 @cli_command(
-    "unarchive", "Bring back an archived session.", "helmsman list --all", "helmsman session unarchive 3b2d5c8e"
+    "unarchive",
+    "Bring back an archived session.",
+    "helmsman list --all",
+    "helmsman session unarchive 3b2d5c8e",
+    changes=True,
 )
 @session_argument
 def unarchive_command(session: str, as_json: bool) -> None:
@@ -162,7 +164,6 @@ def unarchive_command(session: str, as_json: bool) -> None:
 
     `helmsman list --all` shows archived ones.
     """
-    host().begin_change()
     with_helmsman(lambda helm: helm.extras.upkeep.unarchive(session))
     print_result(f"Session {session} is back.", {"sessionId": session, "archived": False}, as_json=as_json)
 
@@ -170,11 +171,12 @@ def unarchive_command(session: str, as_json: bool) -> None:
 _SECONDS: Final = 900
 
 
-@cli_command("compact", "Replace a session's history with a summary.", "helmsman session compact 3b2d5c8e")
+@cli_command(
+    "compact", "Replace a session's history with a summary.", "helmsman session compact 3b2d5c8e", changes=True
+)
 @session_argument
 def compact_command(session: str, as_json: bool) -> int:
     """Let the agent replace the history of a long session with a summary, and wait until it has."""
-    host().begin_change()
 
     async def compact(helm: Helmsman) -> Session:
         compacting = await helm.extras.upkeep.compact(session)
@@ -245,6 +247,7 @@ def goal_command(session: str, goal: str | None, clear: bool, as_json: bool) -> 
     "Forget the last turns of a session.",
     "helmsman session rollback 3b2d5c8e",
     "helmsman session rollback 3b2d5c8e --turns 3 --yes",
+    changes=True,
 )
 @session_argument
 @option("--turns N", "How many turns to forget.", type=click.IntRange(min=1), default=1)
@@ -254,7 +257,6 @@ def rollback_command(session: str, turns: int, agreed: bool, as_json: bool) -> N
 
     This cannot be undone, so you are asked first; without a terminal to ask on, it needs --yes.
     """
-    host().begin_change()
     forgotten = "its last turn" if turns == 1 else f"its last {turns} turns"
     agree(
         f"Session {session} forgets {forgotten}, for good. Continue?",
@@ -267,14 +269,13 @@ def rollback_command(session: str, turns: int, agreed: bool, as_json: bool) -> N
     print_result(f"Session {session} has forgotten {forgotten}.", shown, as_json=as_json)
 
 
-@cli_command("interrupt", "Stop a running turn.", "helmsman interrupt 3b2d5c8e")
+@cli_command("interrupt", "Stop a running turn.", "helmsman interrupt 3b2d5c8e", changes=True)
 @session_argument
 def interrupt_command(session: str, as_json: bool) -> None:
     """Stop the running turn of a session, its sub-agents and the commands it left running, and wait until they have stopped.
 
     In an idle session only commands it left running are stopped. Queued messages are dropped.
     """
-    host().begin_change()
 
     async def stop(helm: Helmsman) -> tuple[str, int]:
         # Counted before, because interrupting drops them.
@@ -287,7 +288,12 @@ def interrupt_command(session: str, as_json: bool) -> None:
     print_result(sentence, {"sessionId": session, "status": status}, as_json=as_json)
 
 
-@cli_command("steer", "Put a message into a running turn.", 'helmsman steer 3b2d5c8e "Leave the tests as they are"')
+@cli_command(
+    "steer",
+    "Put a message into a running turn.",
+    'helmsman steer 3b2d5c8e "Leave the tests as they are"',
+    changes=True,
+)
 @session_and("message")
 def steer_command(session: str, message: str, as_json: bool) -> None:
     """Send a message into the running turn of a session; the agent reads it after its current step.
@@ -295,7 +301,6 @@ def steer_command(session: str, message: str, as_json: bool) -> None:
     MESSAGE `-` reads it from stdin.
     """
     text = prompt_text(message)
-    host().begin_change()
 
     async def steer(helm: Helmsman) -> None:
         steered = await helm.session(session)
@@ -576,6 +581,7 @@ def import_command(file: str, message: str, agent: str | None, worktree: bool, a
     'helmsman say 3b2d5c8e "Only the parser, please" --steer',
     "git diff | helmsman say 3b2d5c8e - --wait",
     'helmsman say 3b2d5c8e "Go on with that" --agent claude',
+    changes=True,
 )
 @session_and("message")
 @option("--steer", "While a turn is running: put the message into it.", to="when_busy", flag_value="steer")
@@ -616,7 +622,6 @@ def say_command(
     text = prompt_text(message)
     given = {"agent": agent, "sandbox": sandbox, "approval_policy": approval_policy}
     options: Any = present({**given, **{name: value or None for name, value in permissions.items()}})
-    host().begin_change()
 
     async def send(helm: Helmsman, display: Display) -> int:
         known = await helm.session(session)

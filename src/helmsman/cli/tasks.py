@@ -164,6 +164,7 @@ def _wait(reference: str, timeout: float | None, as_json: bool) -> int:
     "Hand a task to the Codex cloud.",
     'helmsman tasks submit "Add rate limiting to the API, with tests" --environment api --attempts 2',
     group=command,
+    changes=True,
 )
 @click.argument("prompt")
 @option("--environment ENV", "By id, label or configured name.  [default: the configured one]")
@@ -178,7 +179,6 @@ def _submit(
     Returns when the cloud has it, with its id, its alias and the address of its page.
     """
     text = prompt_text(prompt)
-    host().begin_change()
     # On another machine its own file system decides.
     place = host().place(directory) if host().is_elsewhere else existing_directory("directory", directory)
 
@@ -199,7 +199,9 @@ def _submit(
     return ExitCode.OK if task.status == "working" else ExitCode.FAILED
 
 
-@cli_command("cancel", "Stop a task.", 'helmsman tasks cancel fix-parser --reason "takes too long"', group=command)
+@cli_command(
+    "cancel", "Stop a task.", 'helmsman tasks cancel fix-parser --reason "takes too long"', group=command, changes=True
+)
 @_task_argument
 @option("--reason TEXT", "Why, for the log.")
 def _cancel(reference: str, reason: str | None, as_json: bool) -> int:
@@ -207,7 +209,6 @@ def _cancel(reference: str, reason: str | None, as_json: bool) -> int:
 
     The Codex cloud cannot be told to cancel: you get the task's web address, where you can, and the exit code is 1.
     """
-    host().begin_change()
 
     async def cancel(helm: Helmsman) -> tuple[Task, str]:
         return await helm.tasks.cancel(await helm.tasks.find(reference), reason=reason)
@@ -310,6 +311,7 @@ def _nothing_there(results: TaskResults, *, wants_diff: bool) -> str:
     "helmsman tasks resume fix-parser",
     'helmsman tasks resume fix-parser --at "tomorrow 6:00"',
     group=command,
+    changes=True,
 )
 @_task_argument
 @option("--at WHEN", "Not now, but then: 'tomorrow 6:00', 'in 2h'.")
@@ -318,7 +320,6 @@ def _resume(reference: str, at: str | None, as_json: bool) -> None:
 
     `helmsman tasks cancel` drops it instead.
     """
-    host().begin_change()
 
     async def go_on(helm: Helmsman) -> Task:
         return await helm.extras.limits.go_on(await helm.tasks.get(reference), at)
