@@ -18,7 +18,7 @@ from helmsman.cli.consoles import echo, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import host
 from helmsman.cli.on_session import with_helmsman
-from helmsman.cli.output import Column, agree, local, print_json, print_list, print_message, print_result
+from helmsman.cli.output import Column, agree, local, print_json, print_list, print_message, print_result, the_only_one
 from helmsman.errors import HelmsmanError, HostUnreachable, InvalidInput, InvalidSetting
 from helmsman.hub.hosts import HostFailed, checked_host, hosts_file, known_hosts
 from helmsman.hub.launch import is_newer
@@ -194,11 +194,7 @@ def _remove(rule_id: str, agreed: bool, directory: Path, as_json: bool) -> None:
 def _named(rule_id: str, directory: Path) -> ListedRule:
     """Return the rule with this id, or the beginning of it."""
     found = [one for one in _book().listed(directory) if rule_id and one.id.startswith(rule_id)]
-    # An ambiguous prefix must not remove a rule.
-    if len(found) != 1:
-        problem = "There is no rule" if not found else "There is more than one rule"
-        raise InvalidInput(f"{problem} {rule_id}. `helmsman config rules` lists them.")
-    return found[0]
+    return the_only_one(found, "rule", rule_id, "helmsman config rules")
 
 
 def _agree(rule: ListedRule, question: str, *, agreed: bool, as_json: bool) -> None:
@@ -316,9 +312,7 @@ def _add_host(name: str, address: str, program: str, no_check: bool, as_json: bo
 @click.argument("name")
 def _remove_host(name: str, as_json: bool) -> None:
     """Remove a machine. Work there continues."""
-    hosts = _known_hosts()
-    if name not in hosts:
-        raise InvalidInput(f"There is no host {name!r}. `helmsman config hosts` lists them.")
+    _hosts_called(name)
     _change(lambda hosts: hosts.pop(name, None))
     print_result(f"Removed {name}.", {"removed": name}, as_json=as_json)
 
@@ -333,13 +327,17 @@ def _remove_host(name: str, as_json: bool) -> None:
 @click.argument("name", required=False)
 def _check(name: str | None, as_json: bool) -> int:
     """Check whether a machine, or each of them, answers: which Helmsman is there, which agents, and their logins."""
-    hosts = _known_hosts()
-    if name is not None and name not in hosts:
-        raise InvalidInput(f"There is no host {name!r}. `helmsman config hosts` lists them.")
-    chosen = sorted(hosts.values()) if name is None else [hosts[name]]
-    reports = [_checked(host) for host in chosen]
+    reports = [_checked(host) for host in _hosts_called(name)]
     _show_reports(reports, as_json=as_json)
     return ExitCode.OK if all(report["ok"] for report in reports) else ExitCode.FAILED
+
+
+def _hosts_called(name: str | None) -> list[OtherHost]:
+    """Return the host of this name, or all."""
+    hosts = _known_hosts()
+    if name is None:
+        return sorted(hosts.values())
+    return [the_only_one([hosts[name]] if name in hosts else [], "host", repr(name), "helmsman config hosts")]
 
 
 def _known_hosts() -> dict[str, OtherHost]:

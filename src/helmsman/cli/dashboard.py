@@ -34,7 +34,7 @@ from helmsman.cli.dashboard_process import (
     stop,
 )
 from helmsman.cli.exit_codes import ExitCode
-from helmsman.cli.output import Column, ago, print_json, print_list, print_result
+from helmsman.cli.output import Column, ago, print_json, print_list, print_result, the_only_one
 from helmsman.cli.serve import listening_options, serve_until_signal
 from helmsman.cli.tailscale import Tailnet
 from helmsman.errors import InvalidInput, ProgramRefused
@@ -405,21 +405,12 @@ def _devices(revoke: str | None, as_json: bool) -> None:
 
 
 def _device(named: str, devices: Sequence[Device]) -> Device:
-    """Return the device that is meant.
-
-    Raises:
-        InvalidInput: There is none, or there are several.
-    """
+    """Return the device that is meant."""
     # An exact id goes before parts of names.
     found = [one for one in devices if one.id == named] or [
         one for one in devices if named in one.id or named.lower() in one.name.lower()
     ]
-    if len(found) == 1:
-        return found[0]
-    if not found:
-        raise InvalidInput(f"No browser is called {one_line(named)!r}. `helmsman dashboard devices` lists them.")
-    several = ", ".join(f"{one.id} ({one_line(one.name)})" for one in found)
-    raise InvalidInput(f"{one_line(named)!r} may be any of {several}. Give the id.")
+    return the_only_one(found, "browser", named, "helmsman dashboard devices")
 
 
 # --- Without a hub: serve it in the command's own process -------------------------------------------------------------

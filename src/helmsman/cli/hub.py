@@ -26,7 +26,17 @@ from helmsman.cli.command import cli_command, cli_group, option, yes_option
 from helmsman.cli.completing import complete_session
 from helmsman.cli.consoles import settings_of_command
 from helmsman.cli.exit_codes import ExitCode
-from helmsman.cli.output import Column, ago, agree, local, print_details, print_json, print_list, print_result
+from helmsman.cli.output import (
+    Column,
+    ago,
+    agree,
+    local,
+    print_details,
+    print_json,
+    print_list,
+    print_result,
+    the_only_one,
+)
 from helmsman.errors import HelmsmanError, InvalidInput, ProgramRefused, RegistryUnavailable, Unsupported
 from helmsman.hub.bridge import run_bridge
 from helmsman.hub.control import ask_hub, keep_hub
@@ -440,9 +450,8 @@ def _stop_engine(engine_id: str | None, every: bool, agreed: bool, as_json: bool
         raise InvalidInput("Name one engine, or give --all. `helmsman hub engines` lists them.")
     state_dir = settings_of_command().state_dir
     found = [engine for engine in engine_overviews(state_dir) if every or engine["id"].startswith(engine_id or "")]
-    if engine_id is not None and len(found) != 1:
-        problem = "There is no engine" if not found else "There is more than one engine"
-        raise InvalidInput(f"{problem} {engine_id}. `helmsman hub engines` lists them.")
+    if engine_id is not None:
+        the_only_one(found, "engine", engine_id, "helmsman hub engines")
     under_way = sum((engine["running"] or 0) + (engine["waiting"] or 0) for engine in found)
     if under_way:
         lost = f"{counted(under_way, 'turn')} under way {'is' if under_way == 1 else 'are'} interrupted."

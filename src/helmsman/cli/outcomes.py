@@ -19,7 +19,7 @@ from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import host
 from helmsman.cli.on_session import short_id, with_helmsman
 from helmsman.cli.output import print_json, print_markdown, print_result
-from helmsman.cli.run import prompt_text
+from helmsman.cli.run import code_of_findings, fail_on_option, prompt_text
 from helmsman.cli.signals import exit_after, handle_signals
 from helmsman.errors import HelmsmanError, InvalidInput
 
@@ -425,11 +425,7 @@ def plan_command(request: str, **options: Any) -> int:
 @with_options(*_JOB_OPTIONS)
 @option("--base BRANCH", "Everything that differs from this branch.  [default: what is uncommitted]")
 @option("--commit COMMIT", "One commit.")
-@option(
-    "--fail-on",
-    "Exit with 1 if there is a finding of this priority or a higher one, or one without a priority.",
-    choices=["P0", "P1", "P2", "P3"],
-)
+@fail_on_option
 def review_command(
     request: str | None, base: str | None, commit: str | None, fail_on: str | None, **options: Any
 ) -> int:
@@ -444,10 +440,7 @@ def review_command(
         raise click.UsageError("Review one thing: --base or --commit.")
 
     def exit_code(report: Mapping[str, Any]) -> int:
-        # A finding without a priority may be serious.
-        ranks = [one.get("priority") for one in report.get("findings", ())]
-        is_serious = fail_on is not None and any(rank is None or rank <= int(fail_on[1]) for rank in ranks)
-        return ExitCode.FAILED if is_serious else ExitCode.OK
+        return code_of_findings((one.get("priority") for one in report.get("findings", ())), fail_on)
 
     more = reviewed(branch=base, commit=commit, diff=None)
     return run_outcome("review", request or WHOLE_REVIEW, more=more, exit_code=exit_code, **options)

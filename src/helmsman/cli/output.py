@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import partial
 from itertools import zip_longest
 from textwrap import TextWrapper
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import click
 
@@ -18,7 +18,7 @@ from helmsman.base.sanitize import one_line, visible
 from helmsman.cli.consoles import echo, is_terminal, message_console, result_console
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import host
-from helmsman.errors import ConfirmationNeeded
+from helmsman.errors import ConfirmationNeeded, InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     from helmsman.tasks.model import Task
 
+
+ItemT = TypeVar("ItemT")
 
 _GAP: Final = 2
 _READABLE: Final = 16  # minimum width of a flexible column; other columns are dropped first
@@ -181,6 +183,18 @@ def standing(status: str) -> str:
 def task_word(task: Task) -> str:
     """Return the state of a task as a short phrase. Questions and waits take precedence over its status."""
     return WAITING_FOR_YOU if task.input_required else "waits" if task.waiting_for else task.status
+
+
+def the_only_one(found: Sequence[ItemT], what: str, reference: str, listed_by: str) -> ItemT:
+    """Return the only thing that was found by this reference: an ambiguous one must not be acted on.
+
+    Raises:
+        InvalidInput: There is none, or there are several.
+    """
+    if len(found) == 1:
+        return found[0]
+    problem = f"There is no {what}" if not found else f"There is more than one {what}"
+    raise InvalidInput(f"{problem} {one_line(reference)}. `{listed_by}` lists them.")
 
 
 def print_list(

@@ -28,7 +28,7 @@ from helmsman.settings import OnLimit, ensure_state_dir
 from helmsman.shapes.rendering import fields_as_dict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from rich.text import Text
 
@@ -460,6 +460,12 @@ async def _plan_and_work(
         return StepResult(text=not_approved, output=None, session_id=session.id, usage=session.usage, attempts=1)
 
 
+fail_on_option: Final = option(
+    "--fail-on",
+    "Exit with 1 if there is a finding of this priority or a higher one, or one without a priority.",
+    choices=["P0", "P1", "P2", "P3"],
+)
+
 _SECONDS: Final = 3600.0
 _STOP_SECONDS: Final = 10.0
 _COLOURS: Final = {0: "bold red", 1: "red", 2: "yellow"}
@@ -487,11 +493,7 @@ _COLOURS: Final = {0: "bold red", 1: "red", 2: "yellow"}
     to="session_id",
     shell_complete=complete_session,
 )
-@option(
-    "--fail-on",
-    "Exit with 1 if there is a finding of this priority or a higher one, or one without a priority.",
-    choices=["P0", "P1", "P2", "P3"],
-)
+@fail_on_option
 @option("--timeout SECONDS", "Give up after this long.", type=POSITIVE, default=_SECONDS)
 def review_command(
     uncommitted: bool,
@@ -558,7 +560,7 @@ def review_command(
             _print_review(report, begun.session)
         if report.verified is False:
             return ExitCode.NOT_VERIFIED
-        return ExitCode.FAILED if fail_on is not None and _is_serious(report, int(fail_on[1])) else ExitCode.OK
+        return code_of_findings((finding.priority for finding in report.findings), fail_on)
 
     return with_helmsman(
         review,
@@ -588,8 +590,10 @@ async def _report(helm: Helmsman, session: Session, timeout: float) -> VerifiedR
     return report
 
 
-def _is_serious(report: VerifiedReview, priority: int) -> bool:
-    return any(finding.priority is None or finding.priority <= priority for finding in report.findings)
+def code_of_findings(priorities: Iterable[int | None], fail_on: str | None) -> ExitCode:
+    """Return the exit code of a review for `--fail-on`. A finding without a priority may be serious."""
+    is_serious = fail_on is not None and any(one is None or one <= int(fail_on[1]) for one in priorities)
+    return ExitCode.FAILED if is_serious else ExitCode.OK
 
 
 def _review_as_dict(session: Session, report: VerifiedReview) -> dict[str, Any]:
