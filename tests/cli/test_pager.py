@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from helmsman.cli.host import page, page_as_git
+from helmsman.cli.host import page
 
 pytestmark = [
     pytest.mark.needs_git,
@@ -27,7 +28,7 @@ def test_a_pager_in_a_repository_is_not_started(git_repo: Path, monkeypatch: pyt
         (git_repo / name).chmod(0o755)
     monkeypatch.chdir(git_repo)
     monkeypatch.setenv("PATH", f"{git_repo}{os.pathsep}/nowhere")
-    for variable, show in (("PAGER", page), ("GIT_PAGER", page_as_git)):
+    for variable, show in (("PAGER", page), ("GIT_PAGER", partial(page, as_git=True))):
         monkeypatch.setenv(variable, named.format(repository=git_repo))
         show("text\n")
     assert not (git_repo / "ran").exists()

@@ -33,13 +33,12 @@ _NOT_FOUND: Final = 127
 _NOT_RUN: Final = 126
 
 
-def page(text: str) -> bool:
-    """Show a text by `$PAGER`, or `less`. False if it was not shown: there is no terminal or no pager to show it on."""
-    return _show_by(os.environ.get("PAGER") or "less", text)
-
-
-def page_as_git(text: str) -> bool:
-    """Show a text by the user's pager for git. False if it was not shown."""
+def page(text: str, *, as_git: bool = False) -> bool:
+    """Show a text by `$PAGER` or `less`, or by the user's pager for git. False if it was not shown: there is no terminal or
+    no pager to show it on.
+    """
+    if not as_git:
+        return _show_by(os.environ.get("PAGER") or "less", text)
     from helmsman.git.command import pager
 
     chosen = pager()
@@ -136,18 +135,11 @@ class Host:
         """Run a command on the terminal of the selected machine and return its exit code; None for the local machine."""
         return None
 
-    def page(self, text: str) -> None:
-        """Show a long text in the pager."""
+    def page(self, text: str, *, as_git: bool = False) -> None:
+        """Show a long text in the pager, or in that for git."""
         import click
 
-        if not page(text):
-            click.echo(text, nl=False, color=True)
-
-    def page_as_git(self, text: str) -> None:
-        """Show a text in the user's pager for git."""
-        import click
-
-        if not page_as_git(text):
+        if not page(text, as_git=as_git):
             click.echo(text, nl=False, color=True)
 
     def require_own_process(self) -> None:

@@ -289,7 +289,7 @@ def page_diff(patch: bytes, console: Console) -> None:
     with console.capture() as captured:
         print_diff(patch, console)
     if shown := captured.get():
-        host().page_as_git(shown)
+        host().page(shown, as_git=True)
 
 
 def spent_by(agent: Mapping[str, Any]) -> str:

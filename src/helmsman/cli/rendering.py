@@ -225,12 +225,9 @@ class _RenderingHost(Host):
     def indexes(self, settings: Settings) -> Mapping[str, SessionIndex]:
         return self._shared.agent_records.indexes_for(settings, self._asked.environment)
 
-    def page(self, text: str) -> None:
+    def page(self, text: str, *, as_git: bool = False) -> None:
         # The pager runs at the client, which has the terminal.
-        self._write("pager", text.encode("utf-8", "backslashreplace"))
-
-    def page_as_git(self, text: str) -> None:
-        self._write("git_pager", text.encode("utf-8", "backslashreplace"))
+        self._write("git_pager" if as_git else "pager", text.encode("utf-8", "backslashreplace"))
 
     def require_own_process(self) -> None:
         raise NeedsOwnProcess

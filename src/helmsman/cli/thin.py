@@ -183,6 +183,6 @@ def _write(number: int, data: bytes) -> None:
 
 def _page(stream: str, text: str) -> bool:
     """Show a text in the user's pager; return whether that worked."""
-    from helmsman.cli.host import page, page_as_git
+    from helmsman.cli.host import page
 
-    return (page if stream == "pager" else page_as_git)(text)
+    return page(text, as_git=stream == "git_pager")
