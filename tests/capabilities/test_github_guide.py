@@ -120,7 +120,7 @@ def test_changes_that_the_cloud_does_not_see_are_reported(published: Path) -> No
     detached = step(github_guide(published, state_dir=published.with_name("state")), "pushed")
 
     assert pushed.state == "done"
-    assert (uncommitted.state, "1 files have uncommitted" in uncommitted.text) == ("todo", True)
+    assert (uncommitted.state, "uncommitted changes: 1 file." in uncommitted.text) == ("todo", True)
     assert "1 unpushed commit." in unpushed.text
     assert "git push --set-upstream origin feature" in new_branch.text
     assert (detached.state, "No branch is checked out" in detached.text) == ("unseen", True)
