@@ -9,13 +9,14 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
+from helmsman import Helmsman, load_settings
 from helmsman.testing import ScriptedModel, run, say
 from helmsman.testing.hubs import hub_pid
 from tests.hub.commands import begun, done, whole
@@ -164,6 +165,44 @@ async def test_each_notice_arrives_at_least_once_and_at_most_twice_however_the_h
     twice = {task_id for task_id, count in counts.items() if count == 2}
     assert twice, "it was killed while it sent"
     assert twice <= {task_id for task_id, one in known.items() if one.get("doubtful")}
+
+
+async def test_only_a_program_that_waits_for_a_turn_keeps_its_end_from_others(
+    place: Place, model: ScriptedModel, receiver: Receiver
+) -> None:
+    configure(place, f'[notify]\nevents = ["done"]\n[[notify.to]]\nway = "webhook"\nurl = "{receiver.url}"\n')
+    begins = model.gate()
+    model.on("touch", run("touch made.txt", escalate="it is needed"), say(begins, "All said."))
+    model.on("more", say("More said."))
+    await told(place, "schedule", "add", "--at", "in 1s", "touch it", "--full-auto")
+    settings = load_settings(env=place.env, cwd=place.directory)
+    async with Helmsman(settings, env=place.env) as helm:
+        with anyio.fail_after(SECONDS):
+            while not (asking := [task for task in (await helm.tasks.list())[0] if task.input_required]):
+                await anyio.sleep(0.05)
+        session = await helm.session(str(asking[0].session_id))
+        (question,) = session.questions
+        await session.respond(question.id, "approve")
+        begins.release()
+        (ended_turn,) = await receiver.until(1)
+        assert (ended_turn.json["kind"], ended_turn.json["sessionId"]) == ("done", session.id)
+        session = await helm.start("more", cwd=place.directory)
+        await session.wait()
+        gate = model.gate()
+        model.on("last", say(gate, "Last said."))
+        async with Helmsman(settings, env=place.env) as other:
+            await other.say(session.id, "last")
+        with anyio.fail_after(SECONDS):
+            while not session.state.is_running:
+                await session.feed.changed()
+        async with aclosing(session.events(since=session.turn_cursor)) as events:
+            await anext(events)
+            await told(place, "config", "notify")  # by now the hub knows that it follows
+            gate.release()
+            assert [event async for event in events]
+    for _ in range(2):  # what has ended by now has been looked at
+        await told(place, "config", "notify")
+    assert len(receiver.received) == 1
 
 
 async def test_a_question_is_answered_from_the_phone_with_a_hub_killed_in_between(

@@ -23,7 +23,7 @@ from helmsman.git import tree_changes
 from helmsman.git.command import find_git
 from helmsman.model.events import AgentMessage, ProposedPlan, TurnEnded
 from helmsman.model.inputs import session_options, takes_turn_options, turn_input
-from helmsman.model.nature import ACTS, verb
+from helmsman.model.nature import BEGINS, verb
 from helmsman.model.questions import APPROVE, REVISE, STOP, Choice, Prompt, Question, own_question
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Plans:
     def __init__(self, helm: Steering) -> None:
         self._helm = helm
 
-    @verb(ACTS)
+    @verb(BEGINS)
     @takes_turn_options
     def start(
         self,

@@ -45,7 +45,7 @@ from helmsman.git.command import find_git
 from helmsman.git.diff import read_diff
 from helmsman.model.events import Review
 from helmsman.model.inputs import session_options, takes_safety_options, turn_input
-from helmsman.model.nature import ACTS, READS, verb
+from helmsman.model.nature import BEGINS, READS, verb
 from helmsman.model.options import DEFAULT_AGENT, PathLike, ReviewTarget, SafetyOptions
 from helmsman.sessions.session import QuestionHandler, Session
 
@@ -194,7 +194,7 @@ class Reviews:
     def __init__(self, helm: Steering) -> None:
         self._helm = helm
 
-    @verb(ACTS)
+    @verb(BEGINS)
     @takes_safety_options
     async def start(
         self,

@@ -27,7 +27,7 @@ from helmsman.model.events import (
     TurnsForgotten,
 )
 from helmsman.model.inputs import turn_input
-from helmsman.model.nature import ACTS, ARRANGES, READS, STOPS, verb
+from helmsman.model.nature import ACTS, ARRANGES, BEGINS, READS, STOPS, verb
 from helmsman.steering.turn_errors import busy
 from helmsman.steering.turn_runner import towards
 
@@ -80,7 +80,7 @@ class Upkeep:
         session.apply(TurnsForgotten(session_id=session.id, count=turns, final_message=message))
         return session
 
-    @verb(ACTS)
+    @verb(BEGINS)
     async def compact(self, session_id: str) -> Session:
         """Let Codex replace a session's history by a summary. That is a turn and a task; returns when it is under way.
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -98,6 +98,8 @@ class FullScreen:
         self._prices = Prices.load(settings_of_command().files)
         self._typed = Buffer(multiline=False, accept_handler=self._accept, on_text_changed=lambda _: self._search())
         self._tasks: Any = None
+        self._watching = ExitStack()
+        """Marks the chosen session as watched: its user sees how its turn ends."""
         typing = Condition(lambda: bool(self._view.mode))
         self._list = Window(FormattedTextControl(self._left), width=self._left_columns, wrap_lines=False)
         self._live = Window(FormattedTextControl(self._right), wrap_lines=False)
@@ -134,6 +136,7 @@ class FullScreen:
             joined = await self._app.run_async()
             # The screen is gone, so nothing is to be drawn.
             tasks.cancel_scope.cancel()
+        self._watching.close()
         return joined
 
     # --- content -----------------------------------------------------------------------------------------------------
@@ -167,11 +170,13 @@ class FullScreen:
         view = self._view
         # Forgotten first: a key must not answer a question of the session before.
         view.chosen, view.session, view.asked = session_id, None, None
+        self._watching.close()
         with suppress(HelmsmanError):
             session = await self._helm.session(session_id)
             # The user may have moved on while it was opened.
             if view.chosen == session_id:
                 view.session = session
+                self._watching.enter_context(session.watched())
                 # One of the sub-agents keeps the others on the screen.
                 if all(one["sessionId"] != session_id for one in self._sub_agents):
                     view.parent = session

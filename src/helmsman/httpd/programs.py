@@ -7,7 +7,8 @@ The event `called` calls a function among the arguments. `PUT …/tools/SESSION`
 a session; the hub calls them by the event `tool`, and gets the result at `…/tool-results/N`. A session in a result comes
 with a copy, and from then on its events follow, each with the cursor up to which the log has them for good. The hub never
 waits for a program that does not read: once it reads again, it gets the events after its cursor, from the log if need be. A
-program names its cursors when it registers.
+program names its cursors when it registers. `PUT …/watched/SESSION` says whether it waits for the end of a turn: then no
+notification is sent of it.
 
 A program on another machine is registered with the name of its bridge (`helmsman.hub.bridge`), which has registered before
 with an environment and a directory of this machine.
@@ -106,6 +107,7 @@ class ProgramRoutes:
                 Route(f"{one}/tools/{{session}}", self._for_program(_Program.offer_tools), methods=["PUT"]),
                 Route(f"{one}/tool-results/{{number:int}}", self._for_program(_Program.take_result), methods=["PUT"]),
                 Route(f"{one}/shown", self._for_program(_Program.lease), methods=["POST"]),
+                Route(f"{one}/watched/{{session}}", self._for_program(_Program.watch), methods=["PUT"]),
                 Mount(f"{one}{DASHBOARD_PATH}", self._serve_dashboard),
             ]
         )
@@ -297,9 +299,8 @@ class _Program:
         self._followed = {
             str(session_id): _Followed(cursor=int(cursor)) for session_id, cursor in hello.get("follow", {}).items()
         }
-        self._watched: set[str] = set()
-        self._watching = ExitStack()
-        """Marks the followed sessions as watched, for as long as the program is connected."""
+        self._watched: dict[str, ExitStack] = {}
+        """Sessions whose end of a turn the program waits for, each marked as watched."""
         self._offered: list[tuple[Session, str]] = []
         self._tool_calls: dict[int, _ToolCall] = {}
         self._dashboard: OnceEach[ASGIApp] = OnceEach()
@@ -321,7 +322,8 @@ class _Program:
             await self._stream.write()
         finally:
             stop()
-            self._watching.close()
+            for session_id in list(self._watched):
+                self._watched.pop(session_id).close()
             for scope in self._reading.values():
                 scope.cancel()
             self._withdraw_tools()
@@ -361,6 +363,19 @@ class _Program:
         deadline = None if session is None else session.deadlines.get(shown["question"])
         if deadline is not None:
             deadline.lease(str(shown["viewer"]), float(shown["seconds"]))
+
+    def watch(self, watched: Mapping[str, Any]) -> None:
+        """Mark a session as watched by the program, or no longer."""
+        session = self._helm.sessions.get(str(watched["session"]))
+        if watched["isWatched"] and session is not None:
+            self._watch(session)
+        elif (known := self._watched.pop(str(watched["session"]), None)) is not None:
+            known.close()
+
+    def _watch(self, session: Session) -> None:
+        if session.id not in self._watched and not self._stream.is_over:
+            known = self._watched[session.id] = ExitStack()
+            known.enter_context(session.watched())
 
     def offer_tools(self, offered: Mapping[str, Any]) -> None:
         """Call functions of the program for a session."""
@@ -436,10 +451,10 @@ class _Program:
             raise TypeError(f"Helmsman cannot be asked for {verb}")
         nature, _ = VERBS[verb]
         if nature.repeat == "freely":
-            return self._shown(await self._do(verb, params))
+            return self._shown(verb, await self._do(verb, params))
 
         async def do() -> dict[str, Any]:
-            return self._shown(await self._do(verb, params))
+            return self._shown(verb, await self._do(verb, params))
 
         result = await self._once(number, params, do, repeatable=nature.repeat == "finds out")
         for session_id in result.get("sessions", ()):
@@ -502,12 +517,13 @@ class _Program:
 
         return await self._dashboard.get("", make)
 
-    def _shown(self, value: Any) -> dict[str, Any]:
+    def _shown(self, verb: str, value: Any) -> dict[str, Any]:
         sessions: list[str] = []
 
         def send(session: Session) -> None:
             sessions.append(session.id)
-            self._watch(session)  # its turn may have ended before the program gets a copy
+            if VERBS[verb][0].begins_turn:
+                self._watch(session)  # its turn may end before the program says whether it waits for that
 
         return {"value": pack_value(value, session=send), "sessions": sessions}
 
@@ -526,7 +542,6 @@ class _Program:
 
     async def _send_copy(self, session: Session) -> None:
         """Send a session, with the events that the program does not have."""
-        self._watch(session)
         known = self._followed.setdefault(session.id, _Followed())
         cursor = known.cursor
         if cursor is not None and cursor > session.feed.cursor:
@@ -566,11 +581,6 @@ class _Program:
         except RegistryUnavailable as error:
             log.warning("a program misses events of session %s: %s", session_id, error)
             return StoredEvents()
-
-    def _watch(self, session: Session) -> None:
-        if session.id not in self._watched and not self._stream.is_over:
-            self._watched.add(session.id)
-            self._watching.enter_context(session.watched())
 
     def _watch_clocks(self, session: Session) -> None:
         """Send the program the new deadline whenever that of a question changes."""
@@ -612,7 +622,7 @@ class _Program:
         """Send the missed events, now that the program reads again."""
         for session_id, known in list(self._followed.items()):
             session = self._helm.sessions.get(session_id)
-            if known.cursor is not None and known.is_behind and session is not None and session.id in self._watched:
+            if known.cursor is not None and known.is_behind and session is not None:
                 await self._send_copy(session)
 
 

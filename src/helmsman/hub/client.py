@@ -85,6 +85,8 @@ _LOOK_SECONDS: Final = 60.0
 _MOST_BYTES: Final = 64 * 1024 * 1024
 """Maximum number of bytes that another machine may send in one line."""
 _TOLD_CHARS: Final = 500
+_WATCHED_SECONDS: Final = 1.0
+"""Seconds for which a session stays watched after the program has ceased to wait for its turn: it may wait again."""
 _LOOKS: Final = READING - {"tasks.wait", "tasks.local.follow"}
 """Calls that only read: their answer comes soon, or never."""
 
@@ -108,6 +110,9 @@ class _CopiedSession:
         self.time_left: Mapping[str, TimeLeft] = {}
         """Time left for its open questions, as the hub last reported."""
         self.tools: dict[str, ToolFunction] = {}
+        self.known_watched: bool | None = False
+        """Whether the hub knows the program to wait for the end of its turn. None: it may, after a call that began one."""
+        self.reporting = anyio.Lock()
 
 
 class _ToolCall:
@@ -208,6 +213,7 @@ class HubClient:
             # First, or closing would wait for a thread that keeps reconnecting.
             self._connector.give_up()
         await self._exit.aclose()
+        self._tasks = None
         await self._leave()
         self._lost = NotOpen("This Helmsman was closed. Make a new one: Helmsman().")
         self._wake()
@@ -372,6 +378,8 @@ class HubClient:
                 self._copies.pop(session_id).session.feed.close()
             else:
                 await self._offer_tools(peer, session_id)
+                self._copies[session_id].known_watched = False
+                self._report_watched(session_id)
         # Only now may others call: they rely on copies that are up to date.
         self._peer, self._asked = peer, set()
         self._wake()
@@ -524,6 +532,9 @@ class HubClient:
             raise self._nonsense() from error
         if failed is not None:
             raise failed
+        for session_id in result.get("sessions", ()) if VERBS[verb][0].begins_turn else ():
+            self._copies[session_id].known_watched = None
+            self._report_watched(session_id)
         return value
 
     def _unpacked(self, content: Any, kind: Any) -> Any:
@@ -578,6 +589,20 @@ class HubClient:
         """Call a listener for every event of a copied session. The returned function ends it."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
+
+    def _report_watched(self, session_id: str) -> None:
+        if self._tasks is not None and (copied := self._copies.get(session_id)) is not None:
+            self._tasks.start_soon(self._report_watched_soon, self._answering, copied)
+
+    async def _report_watched_soon(self, peer: HubConversation, copied: _CopiedSession) -> None:
+        """Tell a hub whether this program waits for the end of a session's turn: others are then not notified of it."""
+        async with copied.reporting:
+            if copied.known_watched is not False and not copied.session.is_watched:
+                await anyio.sleep(_WATCHED_SECONDS)
+            is_watched = copied.session.is_watched
+            if is_watched != copied.known_watched and peer is self._answering:
+                copied.known_watched = is_watched
+                await _tell(peer, "PUT", f"watched/{copied.session.id}", {"isWatched": is_watched})
 
     # --- functions that agents call ----------------------------------------------------------------------------------
 
@@ -684,6 +709,7 @@ class HubClient:
             copied = self._copies[session_id] = _CopiedSession(session)
             catch_up(session, copy)
             session.introduce([self._notify_listeners])
+            session.attach_watched(partial(self._report_watched, session_id))
         else:
             catch_up(copied.session, copy)
         self._apply_time_left(copied, copy.facts)

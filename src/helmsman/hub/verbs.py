@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from helmsman.model.nature import ACTS, ANSWERS, ARRANGES, INTERRUPTS, MOVES_CHANGES, READS, STARTS, STOPS
+from helmsman.model.nature import ACTS, ANSWERS, ARRANGES, BEGINS, INTERRUPTS, MOVES_CHANGES, READS, STARTS, STOPS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -94,7 +94,7 @@ VERBS: Final[Mapping[str, tuple[Nature, str]]] = {
         "helmsman.tasks.model.Task",
     ),
     "extras.plans.start": (
-        ACTS,
+        BEGINS,
         "(prompt: str, cwd: str | None, worktree: bool | helmsman.model.options.WorktreeOptions, min_remaining_percent:"
         " float | None, idempotency_key: str | None, on_task: Callable[[str], None] | None, tools: "
         "Sequence[helmsman.model.client_tools.ToolDefinition], **options: TurnOptions) -> "
@@ -134,7 +134,7 @@ VERBS: Final[Mapping[str, tuple[Nature, str]]] = {
     ),
     "extras.reviews.report": (READS, "(session_id: str) -> helmsman.capabilities.reviews.VerifiedReview | None"),
     "extras.reviews.start": (
-        ACTS,
+        BEGINS,
         "(target: helmsman.model.options.ReviewTarget | None, cwd: str | None, session_id: str | None, instructions: "
         "str | None, detached: bool, agent: str | None, model: str | None, on_task: Callable[[str], None] | None, "
         "**safety: SafetyOptions) -> helmsman.capabilities.reviews.BegunReview",
@@ -173,7 +173,7 @@ VERBS: Final[Mapping[str, tuple[Nature, str]]] = {
     ),
     "extras.upkeep.archive": (ACTS, "(session_id: str) -> None"),
     "extras.upkeep.clear_goal": (ACTS, "(session_id: str) -> None"),
-    "extras.upkeep.compact": (ACTS, "(session_id: str) -> helmsman.sessions.session.Session"),
+    "extras.upkeep.compact": (BEGINS, "(session_id: str) -> helmsman.sessions.session.Session"),
     "extras.upkeep.goal": (READS, "(session_id: str) -> helmsman.agents.protocol.Goal | None"),
     "extras.upkeep.own_terminal": (READS, "(session_id: str) -> helmsman.agents.protocol.OwnTerminal"),
     "extras.upkeep.rename": (ACTS, "(session_id: str, name: str) -> helmsman.sessions.session.Session"),
@@ -198,7 +198,7 @@ VERBS: Final[Mapping[str, tuple[Nature, str]]] = {
     "extras.workspaces.result": (READS, "(session_id: str) -> helmsman.git.remote_trees.Result"),
     "extras.workspaces.stop_work": (ACTS, "(session_id: str) -> tuple[str, ...]"),
     "fork": (
-        ACTS,
+        BEGINS,
         "(session_id: str, message: str | None, from_turn: int | str | None, **options: StartOptions) -> "
         "helmsman.sessions.session.Session",
     ),

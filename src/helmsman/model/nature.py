@@ -29,6 +29,7 @@ class Nature(Value, frozen=True):
         repeat: Whether it may run again after a crash. `freely`: a second run does no more than the first. `finds out`: a
             second run finds what the first one did, by its task, its answer or the working tree. `never`: it runs once.
         completes: It runs to its end even if the client disconnects.
+        begins_turn: It begins a turn, and its client waits for the end unless it says otherwise.
     """
 
     reads: bool = False
@@ -37,11 +38,13 @@ class Nature(Value, frozen=True):
     idempotent: bool = False
     repeat: Repeat = "never"
     completes: bool = False
+    begins_turn: bool = False
 
 
 READS: Final = Nature(reads=True, idempotent=True, repeat="freely")
 ACTS: Final = Nature(destroys=True, reaches_out=True)
-STARTS: Final = replace(ACTS, repeat="finds out")  # the task that it creates tells whether it ran
+BEGINS: Final = replace(ACTS, begins_turn=True)
+STARTS: Final = replace(BEGINS, repeat="finds out")  # the task that it creates tells whether it ran
 # A review changes no file, but the agent that reviews reaches its provider.
 REVIEWS: Final = Nature(reaches_out=True)
 STARTS_REVIEW: Final = replace(REVIEWS, repeat="finds out")

@@ -174,6 +174,7 @@ class Session:
         self._turn_began_at: float | None = None
         self._reserved_for: str | None = None
         self._watchers = 0
+        self._on_watched: Callable[[], None] = lambda: None
         self._shown_until = 0.0
 
     @contextmanager
@@ -717,10 +718,16 @@ class Session:
     def watched(self) -> Iterator[None]:
         """Mark the session as watched for the length of the block: a client receives the end of its turn."""
         self._watchers += 1
+        self._on_watched()
         try:
             yield
         finally:
             self._watchers -= 1
+            self._on_watched()
+
+    def attach_watched(self, listener: Callable[[], None]) -> None:
+        """Call a listener when a client begins or ceases to watch the session."""
+        self._on_watched = listener
 
     def shown_for(self, seconds: float) -> None:
         """Mark the session as shown on a screen for this many seconds from now. 0 ends that."""
