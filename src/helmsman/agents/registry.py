@@ -271,6 +271,8 @@ class Spendings:
         return index is not None and index.names(turn_id)
 
     def _opened(self) -> dict[str, SpendingIndex]:
+        if self._indexes is not None:  # asked for each turn: the lock would take longer than the rest
+            return self._indexes
         from helmsman.agents.spending import SpendingIndex
 
         # Opened once, although several threads may ask at the same time.

@@ -88,7 +88,8 @@ def _may_assign(folded: str) -> bool:
 
 
 def _names_a_secret(pattern: re.Pattern[str], folded: str) -> bool:
-    return any(name in found[0] for found in pattern.finditer(folded) for name in _IN_SECRET_NAMES)
+    words = "\n".join(pattern.findall(folded))
+    return any(name in words for name in _IN_SECRET_NAMES)
 
 
 _IN_SECRET_NAMES: Final = ("pass", "secret", "token", "credential", "auth", "cookie", "key", "pwd", "psk", "pat")

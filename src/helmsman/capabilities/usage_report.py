@@ -91,9 +91,11 @@ def _ends(files: Spendings, stored: Stored) -> dict[str, float]:
     """Return the sessions whose tasks tell everything, with the time after which their agents write no more of it."""
     tasks, sessions = stored
 
+    nothing = Usage()
+
     def is_known(task: TurnUsage) -> bool:
         # By its id alone a copy of a turn is known in the file of a fork, and a task that has resumed names only its last.
-        return task.turn_id is not None and files.names(task.agent, task.turn_id) and task.before == Usage()
+        return task.turn_id is not None and files.names(task.agent, task.turn_id) and task.before == nothing
 
     unknown = {task.session_id for task in tasks if not is_known(task)}
     return {

@@ -493,6 +493,7 @@ class _Asked(Value, frozen=True):
 # Directly from JSON, and of a body one field alone: there are tens of thousands.
 _ASKED: Final = msgspec.json.Decoder(_Asked)
 _USAGE: Final = msgspec.json.Decoder(Usage)
+_NO_USAGE: Final = Usage()
 
 
 def _asked_at(body: str | None) -> datetime | None:
@@ -504,9 +505,9 @@ def _asked_at(body: str | None) -> datetime | None:
 
 def _usage(text: str | None) -> Usage:
     try:
-        return _USAGE.decode(text or "{}")
+        return _NO_USAGE if text is None else _USAGE.decode(text)
     except msgspec.MsgspecError:
-        return Usage()
+        return _NO_USAGE
 
 
 def _is_before(first: datetime | None, second: datetime | None) -> bool:
