@@ -58,7 +58,7 @@ from helmsman.model.inputs import (
     turn_request,
     worktree_options,
 )
-from helmsman.model.nature import ACTS, ANSWERS, INTERRUPTS, READS, STARTS, verb
+from helmsman.model.nature import ACTS, ANSWERS, BEGINS, INTERRUPTS, READS, STARTS, verb
 from helmsman.model.options import LIST_LIMIT
 from helmsman.model.questions import read_answers
 from helmsman.sessions.question_broker import answer_text
@@ -245,7 +245,7 @@ class Steering(TurnRunner):
         `is_repeatable` says whether another hub can start it again, `waited_as` is its task if that is registered already.
         """
         self._check_room()
-        self._shared.turn_limiter.starting += 1
+        self._shared.starting += 1
         task_id = waited_as or ""
         try:
             if request is not None and waited_as is None:
@@ -274,7 +274,7 @@ class Steering(TurnRunner):
             self.make_room()
             raise
         finally:
-            self._shared.turn_limiter.starting -= 1
+            self._shared.starting -= 1
         if turn is None or not waits:
             return session
         self._writer.update(task_id, {"session_id": session.id, "opened_session": session.id})
@@ -632,7 +632,7 @@ class Steering(TurnRunner):
         if question is not None:
             await self.broker.give_up(session, question)
 
-    @verb(ACTS)
+    @verb(BEGINS)
     @takes_start_options
     async def fork(
         self,

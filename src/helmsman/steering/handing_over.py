@@ -84,8 +84,7 @@ async def hand_over(
     told = summary_of_turns(await helm.known_turns(source.id))
 
     # With the task, not after it: a hub that takes over from a dead one resumes from the stored task.
-    outer = next_turn.get()
-    of_job = None if outer is None else outer.take().of_job
+    of_job = (next_turn.get() or NextTurn()).take().of_job
     before_this = next_turn.set(NextTurn(of_job=of_job, handed_over_from=source.id))
     try:
         session = await start(

@@ -49,17 +49,14 @@ from helmsman.store.log import StoredEvents
 from helmsman.tasks.model import Task
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Mapping
     from datetime import datetime
 
     from helmsman.agents.protocol import SessionIndex, SessionInfo
     from helmsman.base.clients import McpClient
-    from helmsman.sessions.session import Listeners, Verbs
-    from helmsman.settings import Settings
-    from helmsman.steering.shared import SessionRegistry
-    from helmsman.steering.turn_recovery import TurnRecovery
-    from helmsman.tasks.agent_records import AgentRecords
-    from helmsman.tasks.writer import TaskWriter
+    from helmsman.sessions.session import Listeners
+    from helmsman.steering.shared import Shared
+    from helmsman.steering.turn_recovery import TurnRecovery, TurnService
 
 log = logging.getLogger(__name__)
 
@@ -88,24 +85,14 @@ class SessionLoader:
     `recovery` finds out what became of a turn that no process follows, and attaches to the engine that runs it.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        registry: SessionRegistry,
-        agent_records: AgentRecords,
-        writer: TaskWriter,
-        verbs: Verbs,
-        recovery: TurnRecovery,
-        spent_by: Callable[[str], Awaitable[Sequence[SpentTurn]]],
-    ) -> None:
-        self._settings = settings
-        self._allowed_roots = settings.session_roots
-        self._registry = registry
-        self._agent_records = agent_records
-        self._writer = writer
-        self._verbs = verbs
+    def __init__(self, shared: Shared, service: TurnService, recovery: TurnRecovery) -> None:
+        self._service = service
+        self._settings = service.settings
+        self._allowed_roots = service.settings.session_roots
+        self._registry = shared.session_registry
+        self._agent_records = shared.agent_records
+        self._writer = shared.task_writer
         self._recovery = recovery
-        self._spent_by = spent_by
 
     # --- loaded sessions ---------------------------------------------------------------------------------------------
 
@@ -206,7 +193,7 @@ class SessionLoader:
             await self._writer.write()
             return await self.log_of(state.session_id, since=cursor)
 
-        return Session(state, Feed(self._settings.event_buffer_size, read_log), self._verbs, listeners)
+        return Session(state, Feed(self._settings.event_buffer_size, read_log), self._service, listeners)
 
     async def _restore(self, session_id: str) -> Session:
         """Load the current state of a session that another process began."""
@@ -275,7 +262,7 @@ class SessionLoader:
             last_turn=last_turn,
             is_outside=bool(last_turn) and is_unlogged(logged, turn),
             unfinished=frozenset(task.id for task in tasks if task.is_running),
-            spent=await self._spent_by(session_id),
+            spent=await self._service.spent_by(session_id),
         )
 
     async def statuses(

@@ -20,7 +20,6 @@ from helmsman.agents.registry import Agents, EngineHolder, Owner
 from helmsman.approvals.audit import AuditLog
 from helmsman.base.caller_context import environment
 from helmsman.base.concurrency import OnceEach, background_tasks, logging_failures
-from helmsman.base.sanitize import one_line
 from helmsman.errors import NOT_OPEN, ClientAway, HelmsmanError, TooManySessions
 from helmsman.model.events import EngineGone, MessageUnqueued, SettingsApplied, TurnEnded, TurnRequested, TurnStarted
 from helmsman.notices.store import NoticeStore
@@ -32,7 +31,7 @@ from helmsman.tasks.agent_records import AgentRecords
 from helmsman.tasks.writer import TaskWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
@@ -49,8 +48,6 @@ log = logging.getLogger(__name__)
 OpenFleet: TypeAlias = "Callable[[Verbs], AbstractAsyncContextManager[Any]]"
 """Opens a fleet for a client, which sends all its calls to it from then on (`helmsman.hub.service_client.Backend`)."""
 
-_LISTED: Final = 20
-_ABOUT_CHARS: Final = 60
 # An engine is kept for a while: the next client would have to start it anew.
 _LINGER_SECONDS: Final = 60.0
 _ELSEWHERE_SECONDS: Final = 1.0
@@ -94,30 +91,6 @@ class SessionRegistry:
             self.at_work.pop(session.id, None)
 
 
-class TurnLimiter:
-    """Turns that are starting, beside those that run. All clients of a process share it: `MAX_SESSIONS` counts both."""
-
-    def __init__(self) -> None:
-        self.starting = 0
-
-    def refuse_if_full(self, running: int, most: int, shown: Sequence[Session]) -> None:
-        """Make sure that one more may begin. `shown` are the running sessions that the caller may know of.
-
-        Raises:
-            TooManySessions: As many turns run, or are starting, as there may be.
-        """
-        if running + self.starting < most:
-            return
-        listed = [f"{session.id} ({one_line(session.state.about or 'no prompt')[:_ABOUT_CHARS]})" for session in shown]
-        more = [f"and {len(listed) - _LISTED} more"] if len(listed) > _LISTED else []
-        lines = "".join(f"\n- {line}" for line in (*listed[:_LISTED], *more))
-        raise TooManySessions(
-            f"{running + self.starting} turns are running and MAX_SESSIONS is {most}. Wait for one to end, "
-            f"interrupt one, or raise the limit.{' Running:' + lines if lines else ''}",
-            running=[session.id for session in shown],
-        )
-
-
 class Shared:
     """Shared state of one process and state directory. Use it as an async context manager.
 
@@ -147,7 +120,8 @@ class Shared:
         self.session_registry = SessionRegistry()
         self.session_registry.listeners += (self.task_writer.log_event, self.task_writer.on_event)
         self.session_registry.listeners.append(self.session_registry.on_event)
-        self.turn_limiter = TurnLimiter()
+        self.starting = 0
+        """Number of turns that are starting, which `MAX_SESSIONS` counts beside those that run."""
         self.clients: list[Verbs] = []
         """Connected clients."""
         self.dashboards: list[str] = []

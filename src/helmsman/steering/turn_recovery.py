@@ -124,6 +124,10 @@ class TurnService(Verbs, Protocol):
         """Watch the running turn for silence."""
         ...
 
+    async def spent_by(self, session_id: str) -> Sequence[SpentTurn]:
+        """Return the usage of each turn of a session and of its sub-agents."""
+        ...
+
 
 class TurnRecovery:
     """Recovery of turns for one service."""

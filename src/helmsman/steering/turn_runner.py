@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import anyio
 import anyio.to_thread
@@ -22,8 +22,9 @@ from helmsman.approvals.rule_book import RuleBook
 from helmsman.base.caller_context import asking_client, current
 from helmsman.base.files import DirectoryIdentity, refuse_moved
 from helmsman.base.programs import installation_places, remember_writable
+from helmsman.base.sanitize import one_line
 from helmsman.base.structs import pack, replace
-from helmsman.errors import AnswerInvalid, BudgetExceeded, HelmsmanError
+from helmsman.errors import AnswerInvalid, BudgetExceeded, HelmsmanError, TooManySessions
 from helmsman.git import lifecycle
 from helmsman.model.events import (
     EngineGone,
@@ -80,6 +81,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_LISTED: Final = 20
+_ABOUT_CHARS: Final = 60
 TurnBeginner = Callable[["Engine"], Awaitable["Begun"]]
 """Starts a turn in an engine."""
 Ready = Callable[[], Awaitable[None]]
@@ -178,15 +181,7 @@ class TurnRunner(Verbs, Hooks):
         self._writer = self._shared.task_writer
         self.allowed_roots = self.settings.session_roots
         self.recovery = TurnRecovery(self._shared, self)
-        self._loader = SessionLoader(
-            self.settings,
-            self._shared.session_registry,
-            self.agent_records,
-            self._writer,
-            self,
-            self.recovery,
-            self.spent_by,
-        )
+        self._loader = SessionLoader(self._shared, self, self.recovery)
 
     async def __aenter__(self) -> Self:
         if self._is_alone:
@@ -293,12 +288,7 @@ class TurnRunner(Verbs, Hooks):
             if turn is not None:
                 self._request_turn(session, turn, task_id, is_message=turn.review is None)
                 ready = self.before_turn(session, task_id, fresh.opened.sandbox)
-                await ready()  # until the intent to send it is written, the next hub can begin it
-                # Again after each wait: a running session could replace the directory in between.
-                await self._refuse_moved(session)
-                await self._compare_place(session)
-                await engine.get_ready(session.id, session.options, turn)
-                await self._refuse_moved(session)
+                await self._prepare(session, engine, turn, ready)
                 # The next hub finds by this where the turn runs, if this one dies while it is sent.
                 self._writer.place(task_id, engine.id, session.id)
                 if fresh.opened.is_named:
@@ -453,12 +443,7 @@ class TurnRunner(Verbs, Hooks):
                 engine = await self.engine(*self._needed(session.options, turn, task_id), agent=session.options.agent)
                 engine, running = await self._load(session, engine)
                 refuse_if_running(session.id, running)
-                await ready()  # as for a session's first turn
-                await self._refuse_moved(session)
-                await self._compare_place(session)
-                if begin is None:
-                    await engine.get_ready(session.id, session.options, turn)
-                    await self._refuse_moved(session)
+                await self._prepare(session, engine, None if begin else turn, ready)
                 self._writer.begin(task_id, session, engine=engine.id)
                 run = partial(begin, engine) if begin else partial(engine.run_turn, session.id, session.options, turn)
                 begun = await self._send(task_id, session, engine, None if begin else turn, run)
@@ -473,6 +458,16 @@ class TurnRunner(Verbs, Hooks):
         finally:
             session.begun.set()
         self.check_spending(session)
+
+    async def _prepare(self, session: Session, engine: Engine, turn: TurnInput | None, ready: Ready) -> None:
+        """Wait until everything is ready for a turn. Until the intent to send it is written, the next hub can begin it."""
+        await ready()
+        # Again after each wait: a running session could replace the directory in between.
+        await self._refuse_moved(session)
+        await self._compare_place(session)
+        if turn is not None:
+            await engine.get_ready(session.id, session.options, turn)
+            await self._refuse_moved(session)
 
     async def _send(
         self,
@@ -848,7 +843,7 @@ class TurnRunner(Verbs, Hooks):
 
     def turns_at_work(self) -> int:
         """Return how many turns run or are starting, of all clients and agents: what `MAX_SESSIONS` limits."""
-        return len(self._running()) + self._shared.turn_limiter.starting
+        return len(self._running()) + self._shared.starting
 
     def _running(self) -> list[Session]:
         at_work = self._shared.session_registry.at_work.values()
@@ -861,8 +856,18 @@ class TurnRunner(Verbs, Hooks):
             TooManySessions: As many turns are running as are allowed.
         """
         running = [session for session in self._running() if session is not beside]
+        count, most = len(running) + self._shared.starting, self.settings.max_sessions
+        if count < most:
+            return
         shown = [session for session in running if self._loader.is_inside(session)]
-        self._shared.turn_limiter.refuse_if_full(len(running), self.settings.max_sessions, shown)
+        listed = [f"{session.id} ({one_line(session.state.about or 'no prompt')[:_ABOUT_CHARS]})" for session in shown]
+        more = [f"and {len(listed) - _LISTED} more"] if len(listed) > _LISTED else []
+        lines = "".join(f"\n- {line}" for line in (*listed[:_LISTED], *more))
+        raise TooManySessions(
+            f"{count} turns are running and MAX_SESSIONS is {most}. Wait for one to end, "
+            f"interrupt one, or raise the limit.{' Running:' + lines if lines else ''}",
+            running=[session.id for session in shown],
+        )
 
 
 def is_theirs(session: Session, writer: TaskWriter) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base.structs import pack, replace
 from helmsman.model.options import without_secrets
@@ -17,23 +18,20 @@ if TYPE_CHECKING:
     from helmsman.model.request import TurnRequest
 
 
-class TurnOrigin(NamedTuple):
-    """Job or handover that requested a turn."""
+@dataclass(slots=True)
+class NextTurn:
+    """Job or handover that requests the next drafted turn. It applies to one turn only, not to others begun in the same
+    context.
+    """
 
     of_job: str | None = None
     handed_over_from: str | None = None
 
-
-class NextTurn:
-    """Origin of the next drafted turn. It applies to one turn only, not to others begun in the same context."""
-
-    def __init__(self, *, of_job: str | None = None, handed_over_from: str | None = None) -> None:
-        self._origin = TurnOrigin(of_job, handed_over_from)
-
-    def take(self) -> TurnOrigin:
+    def take(self) -> NextTurn:
         """Return the origin, once."""
-        origin, self._origin = self._origin, TurnOrigin()
-        return origin
+        taken = NextTurn(self.of_job, self.handed_over_from)
+        self.of_job = self.handed_over_from = None
+        return taken
 
 
 next_turn: Final[ContextVar[NextTurn | None]] = ContextVar("next_turn", default=None)
@@ -50,8 +48,7 @@ def draft_task(
 ) -> tuple[str, TaskDraft]:
     """Return the id and the draft of a task for a turn."""
     task_id, options = new_task_id("local"), request.options
-    turn = next_turn.get()
-    origin = TurnOrigin() if turn is None else turn.take()
+    origin = (next_turn.get() or NextTurn()).take()
     if idempotency_key is None and (called := call_key.get()) is not None:
         idempotency_key = called.take()
     return task_id, TaskDraft(
