@@ -280,7 +280,8 @@ async def in_state(
         await engine.run_turn(session.id, place.options, TurnInput(text="long"))
     if state in (State.STOPPING, State.ENDING):
         for process in descendants(place.record.supervisor):
-            os.kill(process.pid, signal.SIGSTOP)
+            with suppress(ProcessLookupError):  # it has ended since
+                os.kill(process.pid, signal.SIGSTOP)
         tasks.start_soon(*((engine.interrupt, session.id) if state is State.STOPPING else (engine.end, session)))
     await until(lambda: session.state is state)
     return session, heard
