@@ -23,9 +23,19 @@ import pytest
 from helmsman import load_settings
 from helmsman.agents import sandbox as sandbox_module
 from helmsman.agents import sandbox_launcher
+from helmsman.agents.acp.agent import KNOWN
+from helmsman.agents.acp.profile import Profile
 from helmsman.agents.codex import sandbox as codex_sandbox
 from helmsman.agents.sandbox import Confined, Sandbox, find_sandbox, scratch_of
-from helmsman.agents.sandbox_view import CODEX_HOME_NAME, LOGINS, SECRETS, named_files, sandbox_environment
+from helmsman.agents.sandbox_view import (
+    CODEX_HOME_NAME,
+    LOGINS,
+    SECRETS,
+    SandboxView,
+    hidden_from_commands,
+    named_files,
+    sandbox_environment,
+)
 from helmsman.base.concurrency import OnceEach
 from helmsman.base.structs import replace
 from helmsman.errors import InvalidSetting, Unsupported
@@ -100,6 +110,25 @@ class Machine:
     def confined(self, **more: Any) -> Confined:
         usual = Confined(writable=(self.repo,), own_home=self.repo, scratch="one", directory=self.repo)
         return replace(usual, **more)
+
+
+@pytest.mark.parametrize("moved", [False, True])
+@pytest.mark.parametrize("profile", KNOWN, ids=lambda profile: profile.name)
+def test_the_home_of_each_agent_is_hidden_from_all_others(profile: Profile, moved: bool, tmp_path: Path) -> None:
+    env = {"HOME": str(tmp_path / "home")}
+    usual = profile.home(env)
+    assert usual is not None
+    if moved:
+        env[usual.variable] = str(tmp_path / "moved")
+    home = profile.home(env)
+    assert home is not None
+    assert home.path.is_relative_to(tmp_path / "moved") is moved
+    settings = load_settings({"state_dir": str(tmp_path / "state")}, env, tmp_path)
+    for places in (
+        SandboxView.of(settings, env).secret,
+        hidden_from_commands(settings, env, tmp_path / "codex").hidden,
+    ):
+        assert any(home.path.is_relative_to(place) for place in places)
 
 
 def listening(family: int, address: str) -> socket.socket:

@@ -15,7 +15,7 @@ from weakref import WeakSet
 import anyio
 import anyio.to_thread
 
-from helmsman.agents.acp.agent import AcpAgent, known_agents, read_own_agents
+from helmsman.agents.acp.agent import KNOWN, AcpAgent, known_agents, read_own_agents
 from helmsman.agents.claude.agent import ClaudeAgent
 from helmsman.agents.codex.agent import CodexAgent
 from helmsman.agents.protocol import Capability, NothingBegun
@@ -58,7 +58,7 @@ log = logging.getLogger(__name__)
 
 ResultT = TypeVar("ResultT")
 
-HOMES: Final = frozenset({"HOME", "COPILOT_HOME", "GEMINI_CLI_HOME", "QWEN_HOME", "XDG_DATA_HOME"})
+HOMES: Final = frozenset({"HOME", *(home.variable for one in KNOWN if (home := one.home({})) is not None)})
 """Variables that decide where agents keep their sessions."""
 _TRIED: Final = 3
 """Maximum number of engines to try, one after the other. If all of them end at the same time, the caller gets the error."""

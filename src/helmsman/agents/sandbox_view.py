@@ -65,6 +65,12 @@ LOGINS: Final = (
 )
 """Places below the home where agents other than Codex keep their logins, settings and sessions."""
 
+_LOGINS_ELSEWHERE: Final = (
+    *(("COPILOT_HOME", ""), ("GEMINI_CLI_HOME", ".gemini"), ("QWEN_HOME", ""), ("XDG_CONFIG_HOME", "github-copilot")),
+    *(("XDG_CONFIG_HOME", "opencode"), ("XDG_DATA_HOME", "opencode")),
+)
+"""Variables with which a user moves these places, and their names in the directory that a variable names."""
+
 CODEX_HOME_NAME: Final = ".codex"
 
 CODEX_LOGIN: Final = ("auth.json", ".credentials.json")
@@ -281,7 +287,7 @@ def _codex_homes(settings: Settings, env: Mapping[str, str], homes: Sequence[Pat
 
 def _other_logins(settings: Settings, env: Mapping[str, str], homes: Sequence[Path]) -> list[Path]:
     """Return where agents other than Codex keep their logins."""
-    named = [Path(env[name]) for name in ("QWEN_HOME", "COPILOT_HOME") if env.get(name)]
+    named = [Path(env[variable], name) for variable, name in _LOGINS_ELSEWHERE if env.get(variable)]
     return [settings.claude_home, *named, *(home / name for home in homes for name in LOGINS)]
 
 
