@@ -12,9 +12,11 @@ import pytest
 from helmsman import Helmsman, load_settings
 from helmsman.agents.acp.agent import OwnWords, known_agents
 from helmsman.agents.claude.binary import find_claude
-from helmsman.agents.claude.dialect import models_in, said_of_itself
+from helmsman.agents.claude.dialect import ClaudeDialect
+from helmsman.agents.claude.storage import ClaudeSessions
 from helmsman.agents.codex import binary as codex_binary_module
 from helmsman.agents.codex.binary import COPIES, find_codex, private_copy
+from helmsman.agents.process_engine import open_process_engine
 from helmsman.base.programs import remember_writable, with_interpreter
 from helmsman.base.structs import replace
 from helmsman.errors import ProgramRefused
@@ -199,11 +201,14 @@ async def test_a_claude_that_a_session_may_write_by_now_is_not_asked_about_itsel
     settings = load_settings(flags, env | {"HELMSMAN_STATE_DIR": str(tmp_path / "state")}, tmp_path)
     binary = find_claude(settings, env)
     config = launch_config((str(binary.path),), env, settings.state_dir)
-    assert models_in(await said_of_itself(config, binary))
+    dialect = ClaudeDialect(ClaudeSessions(binary.home), binary)
+    async with open_process_engine(dialect, config, state_dir=settings.state_dir, idle=60) as engine:
+        assert await engine.models()
     settings.state_dir.mkdir(parents=True, exist_ok=True)
     remember_writable(settings.state_dir, [project])
     with pytest.raises(ProgramRefused, match="sessions may write in"):
-        await said_of_itself(config, binary)
+        async with open_process_engine(dialect, config, state_dir=settings.state_dir, idle=60) as engine:
+            await engine.models()
 
 
 async def test_the_script_of_an_agent_is_not_looked_for_in_the_directory_of_a_session(

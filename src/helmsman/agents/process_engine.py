@@ -427,10 +427,6 @@ class AgentDialect(ABC):
         """Return a session as reported to the client that opened it."""
 
     @abstractmethod
-    def is_like(self, other: AgentDialect) -> bool:
-        """Return whether engines of this dialect take the work of another one of the same agent."""
-
-    @abstractmethod
     def notes_on(self, turn: TurnInput) -> tuple[str, ...]:
         """Return remarks for the client about a turn that has begun."""
 

@@ -6,7 +6,7 @@ import os
 import secrets
 import sys
 from abc import abstractmethod
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import anyio.to_thread
@@ -18,7 +18,7 @@ from helmsman.errors import EngineLost
 from helmsman.settings import ensure_state_dir
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Collection, Mapping, Sequence
     from pathlib import Path
 
     from helmsman.agents.process_engine import AgentDialect, LaunchConfig
@@ -89,7 +89,9 @@ class SupervisedAgent(Agent):
         if (engine := self.open_here(engine_id)) is not None:
             yield engine
             return
-        left = await self.left(settings, engine_id)
+        left = await anyio.to_thread.run_sync(self._left, settings.state_dir, engine_id)
+        if not left:
+            raise EngineLost(f"Engine {engine_id} has ended. Send the session a message to continue.")
         # All processes of an engine describe it alike.
         about = mapping(left[0].about.get(ABOUT))
         found = Prepared(self.dialect_of(settings, about), None, about)
@@ -116,8 +118,15 @@ class SupervisedAgent(Agent):
             left=left,
         )
         async with opening as engine:
-            with self.listed(engine):
+            if engine_id is None:
                 yield engine
+                return
+            self._engines[engine_id] = engine
+            try:
+                yield engine
+            finally:
+                if self._engines.get(engine_id) is engine:
+                    del self._engines[engine_id]
 
     async def takes_work(self, settings: Settings, env: Mapping[str, str] | None, engine_id: str) -> bool:
         """Return whether an engine takes this work. One that was found again gets its launch configuration here."""
@@ -126,26 +135,16 @@ class SupervisedAgent(Agent):
         engine = self.open_here(engine_id)
         if not isinstance(engine, ProcessEngine):
             return False
-        dialect, config, about = await self.prepare(settings, env)
+        _, config, about = await self.prepare(settings, env)
         # Another program or environment is other work, even if the agent is the same.
-        if engine.about != about or not engine.dialect.is_like(dialect):
+        if engine.about != about:
             return False
         # A reopened engine has no environment until a client brings the same one.
         engine.config = engine.config or config
         return True
 
-    async def left(self, settings: Settings, engine_id: str) -> list[ProcessRecord]:
-        """Return the running processes of an engine that an earlier owner has left.
-
-        Raises:
-            EngineLost: There are none.
-        """
-        found = await anyio.to_thread.run_sync(self._left, settings.state_dir, engine_id)
-        if not found:
-            raise EngineLost(f"Engine {engine_id} has ended. Send the session a message to continue.")
-        return found
-
     def _left(self, state_dir: Path, engine_id: str) -> list[ProcessRecord]:
+        """Return the running processes of an engine that an earlier owner has left."""
         records = read_records(state_dir, self.name)
         return [record for record in records if record.engine_id == engine_id and record.is_supervised]
 
@@ -161,16 +160,3 @@ class SupervisedAgent(Agent):
         """Return an engine that is open here and usable."""
         engine = self._engines.get(engine_id)
         return None if engine is None or engine.lost is not None else engine
-
-    @contextmanager
-    def listed(self, engine: Engine) -> Iterator[None]:
-        """Make an engine available by its id during the block."""
-        if engine.id is None:
-            yield
-            return
-        self._engines[engine.id] = engine
-        try:
-            yield
-        finally:
-            if self._engines.get(engine.id) is engine:
-                del self._engines[engine.id]

@@ -134,9 +134,6 @@ class ToyDialect(AgentDialect):
     def opened(self, session: AgentSession, options: SessionOptions) -> Opened:
         return Opened(session_id=session.id, directory=str(session.directory))
 
-    def is_like(self, other: AgentDialect) -> bool:
-        return isinstance(other, ToyDialect)
-
     def notes_on(self, turn: TurnInput) -> tuple[str, ...]:
         return ()
 

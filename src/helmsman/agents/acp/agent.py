@@ -178,7 +178,8 @@ class AcpAgent(SupervisedAgent):
                 state_dir=await anyio.to_thread.run_sync(ensure_state_dir, settings.state_dir),
                 sandbox=partial(find_sandbox, settings, env),
             ),
-            {"digest": digest_of(given, argv), "homes": homes},
+            # Other settings of the user's own agent are another agent.
+            {"digest": digest_of(given, argv, sorted(vars(self._profile).items())), "homes": homes},
         )
 
     def dialect_of(self, settings: Settings, about: Mapping[str, Any]) -> AgentDialect:

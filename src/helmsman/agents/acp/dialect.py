@@ -288,10 +288,6 @@ class AcpDialect(AgentDialect):
             notes=conversation.access.notes,
         )
 
-    # Profiles are singletons: the same profile means the same agent.
-    def is_like(self, other: AgentDialect) -> bool:
-        return isinstance(other, AcpDialect) and other.profile is self.profile
-
     def notes_on(self, turn: TurnInput) -> tuple[str, ...]:
         effort = () if turn.effort is None else (f"{self.title} cannot be told how hard to think.",)
         return (*note_on(turn.text, self.title), *effort)

@@ -71,7 +71,7 @@ class ClaudeAgent(SupervisedAgent):
         from helmsman.agents.sandbox import find_sandbox
 
         binary, given = await anyio.to_thread.run_sync(find_claude, settings, env), launch_environment(env)
-        digest = digest_of(given, binary.identity, str(binary.home))
+        digest, roots = digest_of(given, binary.identity, str(binary.home)), [*map(str, settings.session_roots)]
         return Prepared(
             ClaudeDialect(_sessions_in(binary.home), binary, settings.session_roots),
             LaunchConfig(
@@ -80,7 +80,7 @@ class ClaudeAgent(SupervisedAgent):
                 state_dir=settings.state_dir,
                 sandbox=partial(find_sandbox, settings, env),
             ),
-            {"claude_home": str(binary.home), "version": binary.version, "digest": digest},
+            {"claude_home": str(binary.home), "version": binary.version, "roots": roots, "digest": digest},
         )
 
     def dialect_of(self, settings: Settings, about: Mapping[str, Any]) -> AgentDialect:
@@ -88,7 +88,7 @@ class ClaudeAgent(SupervisedAgent):
 
         home = Path(str(about["claude_home"]))
         binary = ClaudeBinary(path=Path(CLAUDE), version=str(about["version"]), home=home)
-        return ClaudeDialect(_sessions_in(home), binary, settings.session_roots)
+        return ClaudeDialect(_sessions_in(home), binary, tuple(map(Path, about["roots"])))
 
     def sessions(self, settings: Settings, env: Mapping[str, str] | None) -> ClaudeSessions:
         return _sessions_in(settings.claude_home)

@@ -451,10 +451,16 @@ class ClaudeEngine(ProcessEngine):
         )
 
     async def _ask_about(self, session_id: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the answer to a request about a stored session. The caller bounds the wait."""
         directory = await anyio.to_thread.run_sync(self.dialect.find, session_id)
         await refuse_if_open(self.dialect.stored.home, session_id)
-        config = require_config(self.config)
-        return await ask_about(config, self.dialect.binary, session_id, directory or Path("/"), request)
+        async with self._started("--resume", session_id, directory=directory or Path("/")) as process:
+            await process.send_object(request)
+            async for line in process.lines():
+                response = mapping(line.get("response"))
+                if response.get("request_id") == request["request_id"]:
+                    return response
+            raise await process.end_of_output()
 
     async def models(self) -> tuple[Model, ...]:
         return models_in(await self._about_itself())
@@ -466,9 +472,29 @@ class ClaudeEngine(ProcessEngine):
         self._check()
         running = (session.process for session in self._sessions.values() if session.process is not None)
         # A process that runs anyway has said it in its greeting.
-        answer = next((process.answer for process in running if process.answer), self._said_of_itself)
-        self._said_of_itself = answer or await said_of_itself(require_config(self.config), self.dialect.binary)
+        self._said_of_itself = next((process.answer for process in running if process.answer), self._said_of_itself)
+        if not self._said_of_itself:
+            async with self._started("--no-session-persistence", directory=Path("/")) as process:
+                self._said_of_itself = process.answer
         return self._said_of_itself
+
+    @asynccontextmanager
+    async def _started(self, *arguments: str, directory: Path) -> AsyncIterator[AgentProcess]:
+        """Start a Claude Code in which nothing of the directory runs, and which gets no work.
+
+        Raises:
+            ProgramRefused: A session may have replaced it.
+        """
+        config = require_config(self.config)
+        await anyio.to_thread.run_sync(check_command, config.argv, config.env)
+        argv = [*config.argv, "-p", "--input-format", "stream-json", "--output-format", "stream-json"]
+        # No MCP servers: starting them takes seconds, and nothing will use them.
+        argv += ["--verbose", "--setting-sources", "user", "--strict-mcp-config", *arguments]
+        env = self.dialect.binary.environment(config.env)
+        env = await anyio.to_thread.run_sync(careful_environment, env, directory)
+        launch = Launch(argv=argv, env=env, directory=directory, fingerprint="", about={})
+        async with background_tasks() as tasks, open_child_agent(_GREETING, launch, tasks) as process:
+            yield process
 
 
 class ClaudeDialect(AgentDialect):
@@ -509,9 +535,6 @@ class ClaudeDialect(AgentDialect):
             enforced=access.enforced,
             notes=access.notes,
         )
-
-    def is_like(self, other: AgentDialect) -> bool:
-        return isinstance(other, ClaudeDialect) and other.roots == self.roots
 
     def notes_on(self, turn: TurnInput) -> tuple[str, ...]:
         return () if turn.text == COMPACT else note_on(turn.text, TITLE)
@@ -632,45 +655,7 @@ def _digest(planned: PlannedLaunch) -> str:
     return hashlib.sha256(repr(planned).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-# --- initialization ---------------------------------------------------------------------------------------------------
-
-
-@asynccontextmanager
-async def _started(
-    config: LaunchConfig, binary: ClaudeBinary, *arguments: str, directory: Path
-) -> AsyncIterator[AgentProcess]:
-    """Start a Claude Code in which nothing of the directory runs, and which gets no work.
-
-    Raises:
-        ProgramRefused: A session may have replaced it.
-    """
-    await anyio.to_thread.run_sync(check_command, config.argv, config.env)
-    argv = [*config.argv, "-p", "--input-format", "stream-json", "--output-format", "stream-json"]
-    # No MCP servers: starting them takes seconds, and nothing will use them.
-    argv += ["--verbose", "--setting-sources", "user", "--strict-mcp-config", *arguments]
-    env = await anyio.to_thread.run_sync(careful_environment, binary.environment(config.env), directory)
-    launch = Launch(argv=argv, env=env, directory=directory, fingerprint="", about={})
-    async with background_tasks() as tasks, open_child_agent(_GREETING, launch, tasks) as process:
-        yield process
-
-
-async def said_of_itself(config: LaunchConfig, binary: ClaudeBinary) -> Mapping[str, Any]:
-    """Return its models and its account."""
-    async with _started(config, binary, "--no-session-persistence", directory=Path("/")) as process:
-        return process.answer
-
-
-async def ask_about(
-    config: LaunchConfig, binary: ClaudeBinary, session_id: str, directory: Path, request: Mapping[str, Any]
-) -> Mapping[str, Any]:
-    """Return its answer to a request about a stored session. The caller bounds the wait."""
-    async with _started(config, binary, "--resume", session_id, directory=directory) as process:
-        await process.send_object(request)
-        async for line in process.lines():
-            response = mapping(line.get("response"))
-            if response.get("request_id") == request["request_id"]:
-                return response
-        raise await process.end_of_output()
+# --- what it says of itself -------------------------------------------------------------------------------------------
 
 
 def models_in(said: Mapping[str, Any]) -> tuple[Model, ...]:

@@ -316,9 +316,6 @@ class ExecDialect(AgentDialect):
             sandbox=asked_sandbox(options),
         )
 
-    def is_like(self, other: AgentDialect) -> bool:
-        return isinstance(other, ExecDialect)
-
     def notes_on(self, turn: TurnInput) -> tuple[str, ...]:
         return ()
 

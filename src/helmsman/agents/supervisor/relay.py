@@ -279,38 +279,25 @@ _CONNECT_SECONDS: Final = 10.0
 _HANDSHAKE_BYTES: Final = 64 * 1024
 
 
-class Framing(Protocol):
-    ends_with_connection: bool
-    """True if the agent is useless once its output is closed. One on standard streams ends anyway."""
-
-    def decode(self, data: bytes) -> list[bytes]:
-        """Return the messages that these bytes complete, each without a line break."""
-        ...
-
-    def encode(self, line: bytes) -> bytes:
-        """Return a message as bytes."""
-        ...
-
-    def reply(self) -> bytes:
-        """Return the bytes that the protocol itself has to send after `decode`."""
-        ...
-
-
 class LineFraming:
     """Framing with one message per line."""
 
     ends_with_connection = False
+    """True if the agent is useless once its output is closed. One on standard streams ends anyway."""
 
     def __init__(self) -> None:
         self._lines = LineFramer(drops_long=True)
 
     def decode(self, data: bytes) -> list[bytes]:
+        """Return the messages that these bytes complete, each without a line break."""
         return self._lines.feed(data)
 
     def encode(self, line: bytes) -> bytes:
+        """Return a message as bytes."""
         return line + b"\n"
 
     def reply(self) -> bytes:
+        """Return the bytes that the protocol itself has to send after `decode`."""
         return b""
 
 
@@ -347,6 +334,9 @@ class WebSocketFraming:
 
     def reply(self) -> bytes:
         return b"".join(self._protocol.data_to_send())
+
+
+Framing = LineFraming | WebSocketFraming
 
 
 def connect_websocket(path: Path) -> tuple[WebSocketFraming, socket.socket]:
