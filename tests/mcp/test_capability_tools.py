@@ -11,10 +11,11 @@ import pytest
 
 from helmsman.base.structs import replace
 from helmsman.capabilities.outcomes import jobs
-from helmsman.capabilities.outcomes.work import Found, Work
+from helmsman.capabilities.outcomes.work import Work
 from helmsman.mcp.server import build_server, toolset_tools
 from helmsman.service import HelmsmanService
 from helmsman.settings import Settings
+from helmsman.tasks.outcome import TaskOutcome
 from helmsman.testing import ScriptedModel, hang, run, say
 from mcp import Client
 from tests.listings import count
@@ -62,11 +63,11 @@ def settings(settings: Settings) -> Settings:
 async def client(helm: HelmsmanService, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Caller]:
     """Debugging here is a turn that does what its request says."""
 
-    async def one_turn(work: Work) -> Found:
+    async def one_turn(work: Work) -> TaskOutcome:
         work.report_progress("at work")
         done = await work.start("begin", work.wanted.request, sandbox="workspace-write", approval_policy="on-request")
         verified = done.said == "fixed"
-        return Found(verified=verified, summary=done.said, report={**REPORT, "verified": verified}, diff="the diff")
+        return TaskOutcome(output=done.said, report={**REPORT, "verified": verified}, diff="the diff")
 
     monkeypatch.setitem(jobs.PROCEDURES, "debug", one_turn)
     async with Client(build_server(helm)) as client:

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from helmsman.capabilities.outcomes.checks import CheckResult, check_of
-from helmsman.capabilities.outcomes.claims import Verdict
 from helmsman.capabilities.outcomes.experiments import steadily
 from helmsman.capabilities.outcomes.failures import error_lines, failed_tests, normalised, not_checked
 from helmsman.capabilities.outcomes.reproduction import (
@@ -25,7 +24,7 @@ from helmsman.capabilities.outcomes.reproduction import (
     is_same_test,
     reproduced,
 )
-from helmsman.capabilities.outcomes.solving import Debug, Looked
+from helmsman.capabilities.outcomes.solving import Debug
 from helmsman.errors import InvalidInput
 from tests.capabilities.outcomes.conftest import write
 from tests.real_agents import CACHE
@@ -278,8 +277,8 @@ async def test_a_change_with_which_a_check_was_flaky_has_to_pass_ten_times_at_th
     work: Any = SimpleNamespace(wanted=None, known=kept.get, keep=keep, once=none)
     job = Debug(work, {"command": "check", "folder": ""})
     before = _result(1, "FAILED tests/test_a.py::test_x - no\n")
-    assert (await job._after(checks, before)).after.is_flaky
-    assert (await job._after(checks, before)).after.passes == 10
+    assert (await job._after(checks, before)).is_flaky
+    assert (await job._after(checks, before)).passes == 10
 
 
 @pytest.mark.anyio
@@ -287,14 +286,15 @@ async def test_a_slow_check_runs_once_and_the_report_says_so() -> None:
     async def run() -> CheckResult:
         return CheckResult(command="check", exit_code=0, output="1 passed\n", seconds=40.0)
 
-    async def nothing(_reads: object) -> list[str]:
+    async def nothing(*_: object) -> list[str]:
         return []
 
     after = await steadily(run)
     assert after.runs == 1
-    checks: Any = SimpleNamespace(held=(), remarks=nothing)
-    seen = await Looked(checks=checks, after=after, now=None, edited=(), fail=Verdict()).verified()
-    assert seen.notes == ["The check ran once, because it takes 40 s. If it is flaky, that was not seen."]
+    checks: Any = SimpleNamespace(held=(), remarks=nothing, edited=nothing)
+    work: Any = SimpleNamespace(wanted=None)
+    seen = await Debug(work, {"command": "check", "folder": ""})._with_check(checks, after)
+    assert seen["notes"] == ["The check ran once, because it takes 40 s. If it is flaky, that was not seen."]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -15,19 +16,19 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from helmsman.base.structs import replace
 from helmsman.capabilities.outcomes import jobs
-from helmsman.capabilities.outcomes.jobs import Procedure
 from helmsman.capabilities.outcomes.request import Wanted
-from helmsman.capabilities.outcomes.work import Found, Work, seconds_left
+from helmsman.capabilities.outcomes.work import Work, seconds_left
 from helmsman.errors import InvalidInput
 from helmsman.hub.telemetry import Telemetry
 from helmsman.service import HelmsmanService
 from helmsman.tasks.model import TaskDraft
+from helmsman.tasks.outcome import TaskOutcome
 from helmsman.testing import ScriptedModel, run, say, usage
 
 pytestmark = pytest.mark.anyio
 
 
-def procedure(monkeypatch: pytest.MonkeyPatch, do: Procedure) -> None:
+def procedure(monkeypatch: pytest.MonkeyPatch, do: Callable[[Work], Awaitable[TaskOutcome]]) -> None:
     monkeypatch.setitem(jobs.PROCEDURES, "debug", do)
 
 
@@ -46,11 +47,11 @@ async def test_the_verified_result_of_a_job_is_the_result_of_its_task(
         counted.append("once")
         return 7
 
-    async def two_turns(work: Work) -> Found:
+    async def two_turns(work: Work) -> TaskOutcome:
         begun = await work.start("begin", "first", worktree=True)
         more = await work.say("more", begun.session.id, "second")
         found = [await work.once("count", count) for _ in range(2)]
-        return Found(verified=True, summary=f"{begun.said} {more.said}", report={"found": found})
+        return TaskOutcome(output=f"{begun.said} {more.said}", report={"verified": True, "found": found})
 
     procedure(monkeypatch, two_turns)
     task = await helm.extras.outcomes.start(wanted(git_repo), idempotency_key="k")
@@ -58,7 +59,7 @@ async def test_the_verified_result_of_a_job_is_the_result_of_its_task(
     assert again.id == task.id
     ended = await helm.tasks.wait(task, timeout=60)
     assert (ended.status, ended.result, ended.job) == ("completed", "one two", "debug")
-    assert (await helm.tasks.results(ended)).report == {"found": [7, 7]}
+    assert (await helm.tasks.results(ended)).report == {"verified": True, "found": [7, 7]}
     assert counted == ["once"]
     turns, _ = await helm.tasks.list()
     assert [(turn.job, turn.status) for turn in turns] == [
@@ -74,7 +75,7 @@ async def test_a_job_counts_the_turns_of_its_finished_steps_after_a_restart(
     model.on("first", [say("one"), usage(1000)])
     spent: list[object] = []
 
-    async def one_turn(work: Work) -> Found:
+    async def one_turn(work: Work) -> TaskOutcome:
         async def ask() -> str:
             return (await work.start("begin", "first")).said
 
@@ -82,7 +83,7 @@ async def test_a_job_counts_the_turns_of_its_finished_steps_after_a_restart(
         known = await work.helm.task_writer.registry(lambda registry: registry.steps(work.task.id))
         later = Work(work.helm, work.tasks, work.task, work.wanted, work.job, known, anyio.CancelScope())
         spent.extend([(await work.spent())[0].input_tokens, await work.spent() == await later.spent()])
-        return Found(verified=True, summary="")
+        return TaskOutcome(output="", report={"verified": True})
 
     procedure(monkeypatch, one_turn)
     await helm.tasks.wait(await helm.extras.outcomes.start(wanted(git_repo)), timeout=60)
@@ -97,9 +98,9 @@ async def test_the_turns_of_a_job_are_part_of_its_trace(
     monkeypatch.setattr(trace, "get_tracer", tracers.get_tracer)
     model.on("first", say("one"))
 
-    async def one_turn(work: Work) -> Found:
+    async def one_turn(work: Work) -> TaskOutcome:
         await work.start("begin", "first", worktree=True)
-        return Found(verified=False, summary="no", report={})
+        return TaskOutcome(output="no", report={"verified": False})
 
     procedure(monkeypatch, one_turn)
     stop = helm.listen(Telemetry(tracers).on_event)
@@ -117,8 +118,8 @@ async def test_the_turns_of_a_job_are_part_of_its_trace(
 async def test_an_unverified_job_has_failed(
     helm: HelmsmanService, git_repo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def lies(work: Work) -> Found:
-        return Found(verified=False, summary="The check fails as before.")
+    async def lies(work: Work) -> TaskOutcome:
+        return TaskOutcome(output="The check fails as before.", report={"verified": False})
 
     procedure(monkeypatch, lies)
     ended = await helm.tasks.wait(await helm.extras.outcomes.start(wanted(git_repo)), timeout=60)
@@ -130,9 +131,9 @@ async def test_a_job_asks_with_its_session_and_ends_with_all_it_runs_when_it_is_
 ) -> None:
     model.on("ask", run("touch made.txt"), say("done"))
 
-    async def asks(work: Work) -> Found:
+    async def asks(work: Work) -> TaskOutcome:
         await work.start("begin", "ask", sandbox="workspace-write", approval_policy="untrusted")
-        return Found(verified=True, summary="")
+        return TaskOutcome(output="", report={"verified": True})
 
     procedure(monkeypatch, asks)
     task = await helm.extras.outcomes.start(wanted(git_repo))

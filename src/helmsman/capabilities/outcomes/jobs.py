@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import anyio
 import anyio.to_thread
@@ -31,7 +31,6 @@ from helmsman.model.nature import STARTS, verb
 from helmsman.steering.turn_policy import TurnPolicy
 from helmsman.tasks.call_key import call_key
 from helmsman.tasks.model import TaskChanges, TaskDraft
-from helmsman.tasks.outcome import TaskOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -39,12 +38,12 @@ if TYPE_CHECKING:
 
     from helmsman.capabilities.all_tasks import Tasks
     from helmsman.capabilities.budgets import Budgets
-    from helmsman.capabilities.outcomes.work import Found
     from helmsman.model.events import Event
     from helmsman.sessions.session import Session
     from helmsman.steering.core import Steering
     from helmsman.tasks.jobs import RunningJob, TurnGate
     from helmsman.tasks.model import Task
+    from helmsman.tasks.outcome import TaskOutcome
 
 log = logging.getLogger(__name__)
 
@@ -52,13 +51,7 @@ _STOP_SECONDS: Final = 30.0
 _STOP_POLL: Final = 0.05
 
 
-class Procedure(Protocol):
-    """Procedure that reaches and verifies one kind of outcome."""
-
-    async def __call__(self, work: Work) -> Found: ...
-
-
-PROCEDURES: Final[dict[str, Procedure]] = {
+PROCEDURES: Final[dict[str, Callable[[Work], Awaitable[TaskOutcome]]]] = {
     "debug": Debug.procedure,
     "review": review,
     "plan": plan,
@@ -66,7 +59,7 @@ PROCEDURES: Final[dict[str, Procedure]] = {
     "test": NewTests.procedure,
     "loop": loop,
 }
-"""Procedures by kind."""
+"""Procedures that reach and verify an outcome, by its kind."""
 
 
 class Outcomes:
@@ -172,15 +165,14 @@ class Outcomes:
                 try:
                     with job.scope, anyio.fail_after(seconds_left(task, wanted)) as limit:
                         work = Work(helm, self._tasks, task, wanted, job, known, limit)
-                        found = await PROCEDURES[wanted.kind](work)
+                        outcome = await PROCEDURES[wanted.kind](work)
                 finally:
                     unlisten()
-                if job.scope.cancelled_caught:
+                if job.scope.cancelled_caught or outcome is None:
                     await self._stop(job)
                     changes = TaskChanges(status="canceled", note=job.cancel_reason)
                 else:
-                    outcome = TaskOutcome(output=found.summary, diff=found.diff, report=dict(found.report))
-                    changes = _ending(found)
+                    changes = _ending(outcome)
         except TimeoutError:
             await self._stop(job)
             changes = _failure(HelmsmanError(f"It was not done within {wanted.seconds:g} s. Give it more time."))
@@ -208,10 +200,11 @@ class Outcomes:
                     await anyio.sleep(_STOP_POLL)
 
 
-def _ending(found: Found) -> TaskChanges:
-    changes = TaskChanges(status="completed" if found.verified else "failed", result=found.summary)
-    if not found.verified:
-        message = str(found.report.get("says") or found.summary)
+def _ending(outcome: TaskOutcome) -> TaskChanges:
+    report = outcome.report or {}
+    changes = TaskChanges(status="completed" if report["verified"] else "failed", result=outcome.output)
+    if not report["verified"]:
+        message = str(report.get("says") or outcome.output)
         changes["error"] = {"code": "not_verified", "message": message, "retryable": False}
     return changes
 

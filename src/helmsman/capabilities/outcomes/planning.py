@@ -43,8 +43,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from helmsman.capabilities.outcomes.work import DoneTurn, Found, Work
+    from helmsman.capabilities.outcomes.work import DoneTurn, Work
     from helmsman.settings import OnLimit
+    from helmsman.tasks.outcome import TaskOutcome
 
 _NO_PLAN: Final[dict[str, Any]] = {"summary": "", "steps": [], "risks": [], "checks": [], "openQuestions": []}
 
@@ -52,7 +53,7 @@ PlanData = dict[str, Any]
 """Parsed plan as data, with the keys of `_NO_PLAN`. A step also has `status`, `taskId`, `attempts` and `evidence`."""
 
 
-async def plan(work: Work) -> Found:
+async def plan(work: Work) -> TaskOutcome:
     """Run the procedure."""
     root = await require_repository(work.helm, work.wanted)
     try:
@@ -73,7 +74,7 @@ class _Planning:
         self._folder = folder
         self._before = before
 
-    async def run(self) -> Found:
+    async def run(self) -> TaskOutcome:
         work = self._work
         made = await work.side_by_side("plan", makers_of(work), self._begin, self._verify)
         best, compared = await self._best(made)
@@ -207,7 +208,7 @@ class _Planning:
         approved: bool | None,
         steps: Sequence[dict[str, Any]],
         carried: CarriedOut,
-    ) -> Found:
+    ) -> TaskOutcome:
         is_done = all(step["status"] == "done" for step in steps)
         return await self._work.found(
             best,

@@ -40,8 +40,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman.capabilities.outcomes.agent_selection import Chosen
-    from helmsman.capabilities.outcomes.work import DoneTurn, Found, Work
+    from helmsman.capabilities.outcomes.work import DoneTurn, Work
     from helmsman.settings import OnLimit
+    from helmsman.tasks.outcome import TaskOutcome
 
 _URGENT: Final = 1
 _SHOWN_REJECTED: Final = 5
@@ -49,7 +50,7 @@ _DIFF_CHARS: Final = 400_000
 _UNREADABLE: Final = f"{UNREADABLE} Answer with the JSON object that you were asked for, and nothing else."
 
 
-async def review(work: Work) -> Found:
+async def review(work: Work) -> TaskOutcome:
     """Run the procedure."""
     reviewing = await _Reviewing.begin(work)
     return await reviewing.run()
@@ -85,7 +86,7 @@ class _Reviewing:
         )
         return cls(work, root, resolved, diff, in_words(resolved))
 
-    async def run(self) -> Found:
+    async def run(self) -> TaskOutcome:
         work = self._work
         if not self._diff.strip():
             return await self._found([], [], [Evidence(ok=True, what=self._words)])
@@ -200,7 +201,7 @@ class _Reviewing:
 
     async def _found(
         self, told: Sequence[dict[str, Any]], made: Sequence[Candidate], evidence: Sequence[Evidence]
-    ) -> Found:
+    ) -> TaskOutcome:
         refuted = [one for one in told if one["secondLook"] is not None and one["secondLook"]["refuted"]]
         rejected = [one for one in told if not one["verified"]]
         findings = [one for one in told if one not in refuted and one not in rejected]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -51,16 +50,17 @@ from helmsman.model.questions import APPROVE, DENY, Prompt, Question, own_questi
 from helmsman.tasks.jobs import TurnGate
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from helmsman.capabilities.held_turns import HeldTurn
     from helmsman.capabilities.outcomes.check_files import OwnFile
     from helmsman.capabilities.outcomes.checks import CheckRunner
     from helmsman.capabilities.outcomes.experiments import Experiment
     from helmsman.capabilities.outcomes.reports import ApplyOutcome, DiffData
-    from helmsman.capabilities.outcomes.work import DoneTurn, Found, Work
+    from helmsman.capabilities.outcomes.work import DoneTurn, Work
     from helmsman.git.tree_changes import TreeDiff
     from helmsman.settings import OnLimit
+    from helmsman.tasks.outcome import TaskOutcome
 
 log = logging.getLogger(__name__)
 
@@ -82,26 +82,22 @@ def diff_data(diff: TreeDiff) -> DiffData:
     }
 
 
-@dataclass(slots=True)
-class AppliedDiff:
-    """Result of the apply step."""
-
-    outcome: ApplyOutcome = "nothing"
-    error: str | None = None
-    discarded: Sequence[str] = ()
+def applied_as(outcome: ApplyOutcome = "nothing", error: str | None = None, **more: Any) -> dict[str, Any]:
+    """Return the report fields of the apply step."""
+    return {"applied": outcome, "applyError": error, **more}
 
 
 async def apply_change(
     work: Work, session_id: str, seen: Mapping[str, Any], candidates: Sequence[Candidate] = ()
-) -> AppliedDiff:
+) -> dict[str, Any]:
     """Apply exactly the change that was checked, if requested and approved; then discard the other worktrees.
 
-    `seen` is the result of its verification. If the change edits the check, or was to be judged and was not, a person
-    always decides.
+    Return the report fields. `seen` is the result of its verification. If the change edits the check, or was to be judged
+    and was not, a person always decides.
     """
     wanted, is_verified = work.wanted.apply, bool(seen["verified"])
     if wanted == "never":
-        return AppliedDiff("not_asked" if is_verified else "nothing")
+        return applied_as("not_asked" if is_verified else "nothing")
     diff: DiffData = seen["diff"]
     # A judge that was to be asked and was left out, or gave no usable answer, leaves the decision to a person.
     is_unjudged = (seen.get("judgement") or {}).get("state") in ("failed", "off") and work.wanted.judge != NEVER
@@ -119,9 +115,9 @@ async def apply_change(
 
         answered = await work.once("apply it", ask)
         if isinstance(answered, str):
-            return AppliedDiff("failed", answered)
+            return applied_as("failed", answered)
         if not answered:
-            return AppliedDiff("refused")
+            return applied_as("refused")
 
     async def apply() -> dict[str, str | None]:
         work.report_progress("The change is being applied.")
@@ -133,9 +129,11 @@ async def apply_change(
 
     error: str | None = (await work.once("applied", apply))["error"]
     if error is not None:
-        return AppliedDiff("failed", error)
+        return applied_as("failed", error)
     others = [one.session_id for one in candidates if one.session_id not in (None, session_id)]
-    return AppliedDiff("applied", discarded=await work.once("discarded", partial(_discard, work, others)))
+    if not others:
+        return applied_as("applied")
+    return applied_as("applied", discarded=await work.once("discarded", partial(_discard, work, others)))
 
 
 async def _discard(work: Work, sessions: Sequence[str | None]) -> list[str]:
@@ -194,28 +192,26 @@ _ASKED: Final = "Its check is asked for, and run on what there is."
 _WHY_ASKED: Final = "The repository's check, with which Helmsman verifies the agent's work."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verified:
-    """Result of verifying one attempt.
+def _seen(
+    said: Verdict, *, after: CheckResult, held: Iterable[OwnFile], edited: Iterable[OwnFile], **more: Any
+) -> dict[str, Any]:
+    """Return the stored result of verifying one attempt.
 
-    Attributes:
+    Args:
+        said: The verdict.
         after: The run of the check that counts.
-        more: Additional report fields of the kind.
         held: Changed files that belong to the check, which ran with their previous versions.
         edited: Those of them with other changes than added tests.
-        decide: Whether the check passes only with the changes to these files.
-        settled: Whether another attempt of the agent cannot help.
-        notes: Doubtful files for a person.
+        more: `more` has additional report fields of the kind, and `notes` doubtful files for a person. `decide`: the check
+            passes only with the changes to its files. `settled`: another attempt of the agent cannot help.
     """
-
-    verdict: Verdict
-    after: CheckResult | None = None
-    more: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    held: Sequence[OwnFile] = ()
-    edited: Sequence[str] = ()
-    decide: bool = False
-    settled: bool = False
-    notes: Sequence[str] = ()
+    return {
+        **said.to_json(),
+        "after": after.as_dict(),
+        "held": [{"file": one.path, "what": one.in_words} for one in held],
+        "edited": [one.path for one in edited],
+        **more,
+    }
 
 
 class ChangeJob(ABC):
@@ -232,7 +228,7 @@ class ChangeJob(ABC):
         self._at_gate = anyio.Lock()
 
     @classmethod
-    async def procedure(cls, work: Work) -> Found:
+    async def procedure(cls, work: Work) -> TaskOutcome:
         return await cls(work, await find_the_check(work)).run()
 
     @abstractmethod
@@ -244,8 +240,8 @@ class ChangeJob(ABC):
         """Return the prompt for the agent."""
 
     @abstractmethod
-    async def verify(self, checks: Experiment, said: str, before: CheckResult) -> Verified:
-        """Verify the work of a session. `said` is the agent's last message."""
+    async def verify(self, checks: Experiment, said: str, before: CheckResult) -> dict[str, Any]:
+        """Verify the work of a session (`_seen`). `said` is the agent's last message."""
 
     @abstractmethod
     def report(self, before: CheckResult | None, more: Mapping[str, Any]) -> dict[str, Any]:
@@ -262,7 +258,7 @@ class ChangeJob(ABC):
         several = self.is_cross_examined and len(makers_of(self.work)) > 1
         return rules + prompt("cross_examined") if several else rules
 
-    async def run(self) -> Found:
+    async def run(self) -> TaskOutcome:
         work = self.work
         made = await work.side_by_side("candidate", makers_of(work), self._begin, self._verify)
         before = self._before
@@ -293,7 +289,7 @@ class ChangeJob(ABC):
             )
         # Without a verified candidate, a person may decide about one that passes with its own changes to the check.
         chosen = winner or next((one for one in made if one.seen.get("decide")), None)
-        applied = AppliedDiff()
+        applied = applied_as()
         if chosen is not None:
             assert chosen.session_id is not None
             applied = await apply_change(work, chosen.session_id, chosen.seen, made)
@@ -374,38 +370,58 @@ class ChangeJob(ABC):
         runner = runner_for(self.work, turn.session, self.check["folder"])
         # What still runs there could change files while they are checked.
         await self.work.changes.end_commands(runner.worktree)
-        seen = Verified(verdict=verdict([Evidence(ok=False, what="Nothing was changed.")]))
+        seen = verdict([Evidence(ok=False, what="Nothing was changed.")]).to_json()
         async with trial(runner) as checks:
             change = checks.change  # fixed here: later writes to the worktree are neither verified nor applied
-            added: dict[str, str] = {}
             if change.files:
                 seen = await self.verify(checks, turn.said, before)
-                added = await checks.added_tests() if len(makers_of(self.work)) > 1 else {}
-        return {
-            **seen.verdict.to_json(),
-            "after": None if seen.after is None else seen.after.as_dict(),
-            "diff": diff_data(change),
-            "more": dict(seen.more),
-            "held": [{"file": one.path, "what": one.in_words} for one in seen.held],
-            "edited": list(seen.edited),
-            "decide": seen.decide,
-            "settled": seen.settled,
-            "notes": list(seen.notes),
-            "addedTests": added,
-        }
+                seen["addedTests"] = await checks.added_tests() if len(makers_of(self.work)) > 1 else {}
+        return {**seen, "diff": diff_data(change)}
 
-    async def _after(self, checks: Experiment, before: CheckResult) -> Looked:
+    async def _after(self, checks: Experiment, before: CheckResult) -> CheckResult:
+        """Run the check on the change, with the previous versions of its files."""
         # A flaky check may pass by chance, so it has to pass more often, also if an earlier attempt showed it.
         flaky = f"flaky {checks.directory}"
         most = MORE_RUNS if before.is_flaky or self.work.known(flaky) else RUNS
         after = await steadily(partial(checks.after, self.command, before.reads), most)
         if after.is_flaky:
             await self.work.keep(flaky, True)
-        edited = await checks.edited()
+        return after
+
+    async def _with_check(
+        self, checks: Experiment, after: CheckResult, *verdicts: Verdict, **more: Any
+    ) -> dict[str, Any]:
+        """Return these verdicts on `_after` with those on the files of the check, and whether tests that have to fail do."""
+        held = checks.held
         # Without a changed file of the check, it would be the same run once more.
-        now = await checks.now(self.command) if checks.held else None
+        now = await checks.now(self.command) if held else None
         fail = await tests_still_fail(self.work, checks, self.command, after)
-        return Looked(checks=checks, after=after, now=now, edited=edited, fail=fail)
+        files = "; ".join(file.in_words for file in held)
+        left = (
+            f"Left as it was, because it belongs to the check: {files}."
+            if held
+            else "No file of the check was changed."
+        )
+        told = [Evidence(ok=after.passed or not held, what=left)]
+        ended = Verdict()
+        # Then a person must decide.
+        decide = not after.passed and now is not None and now.passed
+        if decide:
+            what = (
+                "With the change to the check it passes. Put those files back; if they must change, a person decides."
+            )
+            told.append(Evidence(ok=False, what=what))
+        elif now is not None and after.passed:
+            what = f"With the tests as they are now: {now.in_words()}."
+            told.append(Evidence(ok=now.passed, what=what, detail=now.tail))
+            ended = came_to_its_end(after, now)
+        notes = await checks.remarks((now or after).reads)
+        if after.passed and after.runs == 1:
+            notes.append(
+                f"The check ran once, because it takes {after.seconds:.0f} s. If it is flaky, that was not seen."
+            )
+        said, edited = joined(*verdicts, verdict(told), ended, fail), await checks.edited()
+        return _seen(said, after=after, held=held, edited=edited, decide=decide, notes=notes, **more)
 
     # --- before ------------------------------------------------------------------------------------------------------
 
@@ -445,10 +461,10 @@ class ChangeJob(ABC):
         made: Sequence[Candidate],
         winner: Candidate | None,
         compared: str | None = None,
-        applied: AppliedDiff | None = None,
+        applied: Mapping[str, Any] | None = None,
         matrix: Sequence[Mapping[str, Any]] = (),
-    ) -> Found:
-        work, before, applied = self.work, self._before, applied or AppliedDiff()
+    ) -> TaskOutcome:
+        work, before, applied = self.work, self._before, applied or applied_as()
         shown = winner or max(made, key=lambda one: one.attempts)
         seen = shown.seen
         judged = None if before is None else self.judge(before)
@@ -465,9 +481,8 @@ class ChangeJob(ABC):
             "after": seen.get("after"),
             "diff": seen.get("diff"),
             "compared": compared,
-            "applied": applied.outcome,
-            "applyError": applied.error,
-            "discarded": list(applied.discarded),
+            "discarded": [],
+            **applied,
             "checkChanges": seen.get("held", []),
             "notes": seen.get("notes", []),
             "judgement": seen.get("judgement"),
@@ -506,7 +521,7 @@ def _passes(matrix: Sequence[Mapping[str, Any]], candidate: Candidate) -> int:
     return sum(one["passed"] for one in matrix if one["on"] == candidate.number)
 
 
-def _says(kind: str, winner: Candidate | None, shown: Candidate, applied: AppliedDiff) -> str:
+def _says(kind: str, winner: Candidate | None, shown: Candidate, applied: Mapping[str, Any]) -> str:
     judgement = shown.seen.get("judgement") or {}
     attempts = f"{shown.attempts} attempt{'s' * (shown.attempts != 1)}"
     if winner is not None:
@@ -521,7 +536,7 @@ def _says(kind: str, winner: Candidate | None, shown: Candidate, applied: Applie
         said = f"Not verified: the check passes only with changes to its own files ({files})."
         if judgement.get("state") == "objects":
             said = f"Not verified: the check passes, but {judgement['says']}"
-        return f"{said} {decided.get(applied.outcome, 'No decision was requested.')}"
+        return f"{said} {decided.get(applied['applied'], 'No decision was requested.')}"
     if shown.seen:
         last = f" {shown.error}" if shown.error else ""
         return f"Not verified after {attempts}: {shown.against}{last}"
@@ -556,14 +571,14 @@ class Debug(ChangeJob):
         report = asked_for("debug")
         return prompt("debug", request=self.wanted.request, check=self.command, rules=self.rules, report=report)
 
-    async def verify(self, checks: Experiment, said: str, before: CheckResult) -> Verified:
-        looked = await self._after(checks, before)
+    async def verify(self, checks: Experiment, said: str, before: CheckResult) -> dict[str, Any]:
+        after = await self._after(checks, before)
         cause, more = await _root_cause(checks, said)
         reproduction = self._reproduction(before)
-        done, ended = fixed(reproduction, looked.after), came_to_its_end(before, looked.after)
+        done, ended = fixed(reproduction, after), came_to_its_end(before, after)
         # Another attempt would not change tests that failed before for other reasons.
-        settled = bool(fails_elsewhere(reproduction, looked.after))
-        return await looked.verified(done, ended, cause, more=more, settled=settled)
+        settled = bool(fails_elsewhere(reproduction, after))
+        return await self._with_check(checks, after, done, ended, cause, more=more, settled=settled)
 
     def report(self, before: CheckResult | None, more: Mapping[str, Any]) -> dict[str, Any]:
         seen = None if before is None else self._reproduction(before)
@@ -590,62 +605,6 @@ async def _root_cause(checks: Experiment, said: str) -> tuple[Verdict, dict[str,
     return verdict(seen), {"rootCause": {"summary": cause.root_cause, "places": right}}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Looked:
-    """Check with its previous files (`after`), and with the whole change (`now`) if that differs.
-
-    `fail` says whether tests that have to fail do.
-    """
-
-    checks: Experiment
-    after: CheckResult
-    now: CheckResult | None
-    edited: Sequence[OwnFile]
-    fail: Verdict
-
-    @property
-    def decide(self) -> bool:
-        """Return whether the check passes only with changes to its files, so that a person must decide."""
-        return not self.after.passed and self.now is not None and self.now.passed
-
-    async def verified(
-        self, *verdicts: Verdict, more: Mapping[str, Any] | None = None, settled: bool = False
-    ) -> Verified:
-        after, now, held = self.after, self.now, self.checks.held
-        told: list[Evidence] = []
-        if held:
-            files = "; ".join(file.in_words for file in held)
-            told.append(Evidence(ok=after.passed, what=f"Left as it was, because it belongs to the check: {files}."))
-        else:
-            told.append(Evidence(ok=True, what="No file of the check was changed."))
-        if self.decide:
-            what = (
-                "With the change to the check it passes. Put those files back; if they must change, a person decides."
-            )
-            told.append(Evidence(ok=False, what=what))
-        elif now is not None and after.passed:
-            told.append(
-                Evidence(ok=now.passed, what=f"With the tests as they are now: {now.in_words()}.", detail=now.tail)
-            )
-        ended = came_to_its_end(after, now) if now is not None and after.passed else Verdict()
-        notes = await self.checks.remarks((now or after).reads)
-        if after.passed and after.runs == 1:
-            notes.append(
-                f"The check ran once, because it takes {after.seconds:.0f} s. If it is flaky, that was not seen."
-            )
-        said = joined(*verdicts, verdict(told), ended, self.fail)
-        return Verified(
-            verdict=said,
-            after=after,
-            more=more or {},
-            held=held,
-            edited=[file.path for file in self.edited],
-            decide=self.decide,
-            settled=settled,
-            notes=notes,
-        )
-
-
 class Refactor(ChangeJob):
     """Verify that the check passes before and after, that the change stays in scope, and that functions return the same."""
 
@@ -662,15 +621,15 @@ class Refactor(ChangeJob):
         scope = prompt("scope", paths=", ".join(self._scope)) if self._scope else ""
         return prompt("refactor", request=self.wanted.request, scope=scope, rules=self.rules)
 
-    async def verify(self, checks: Experiment, said: str, before: CheckResult) -> Verified:
-        looked = await self._after(checks, before)
-        after = looked.after
+    async def verify(self, checks: Experiment, said: str, before: CheckResult) -> dict[str, Any]:
+        after = await self._after(checks, before)
         green = verdict([Evidence(ok=after.passed, what=f"After the change: {after.in_words()}.", detail=after.tail)])
         scope = within_scope(await checks.changed(), self._scope)
         compared = await compare(checks, self.command, after.seconds) if after.passed else Comparison()
         more = {"interfaces": (await checks.interfaces()).to_json(), "comparison": compared.to_json()}
         ended = came_to_its_end(before, after)
-        return await looked.verified(self.judge(before), green, ended, scope, compared.verdict, more=more)
+        verdicts = self.judge(before), green, ended, scope, compared.verdict
+        return await self._with_check(checks, after, *verdicts, more=more)
 
     def report(self, before: CheckResult | None, more: Mapping[str, Any]) -> dict[str, Any]:
         return {
@@ -695,7 +654,7 @@ class NewTests(ChangeJob):
     def prompt(self) -> str:
         return prompt("test", request=self.wanted.request, rules=self.rules, report=asked_for("test"))
 
-    async def verify(self, checks: Experiment, said: str, before: CheckResult) -> Verified:
+    async def verify(self, checks: Experiment, said: str, before: CheckResult) -> dict[str, Any]:
         steady, after = await checks.steady(self.command)
         await checks.find_held(self.command, after.reads)
         edited = await checks.edited(new_helpers=True)
@@ -714,14 +673,9 @@ class NewTests(ChangeJob):
             verdicts.append(await checks.can_fail(self.command, places, self.wanted.more.get("base"), after.reads))
         tests = [file.path for file in await checks.own_files() if file.kind == "test"]
         more = {"tests": tests, "underTest": [place.to_json() for place in places], "mutants": checks.mutants}
-        return Verified(
-            verdict=joined(*verdicts),
-            after=after,
-            more=more,
-            held=[file for file in checks.held if file.path not in tests],
-            edited=[file.path for file in edited],
-            notes=await checks.remarks(after.reads),
-        )
+        held = [file for file in checks.held if file.path not in tests]
+        notes = await checks.remarks(after.reads)
+        return _seen(joined(*verdicts), after=after, held=held, edited=edited, more=more, notes=notes)
 
     async def _old_tests(self, checks: Experiment, before: CheckResult) -> Verdict:
         """Verify that existing tests still pass in their previous version, if more than new tests was changed."""

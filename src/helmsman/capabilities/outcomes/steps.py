@@ -18,7 +18,7 @@ from helmsman.capabilities.outcomes.experiments import trial
 from helmsman.capabilities.outcomes.judging import Judging, objections
 from helmsman.capabilities.outcomes.reports import prompt
 from helmsman.capabilities.outcomes.request import NEVER
-from helmsman.capabilities.outcomes.solving import AppliedDiff, apply_change, diff_data, tests_still_fail
+from helmsman.capabilities.outcomes.solving import applied_as, apply_change, diff_data, tests_still_fail
 from helmsman.capabilities.outcomes.work import SENT_BACK, Candidate
 from helmsman.errors import HelmsmanError
 from helmsman.tasks.jobs import TurnGate
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from helmsman.capabilities.held_turns import HeldTurn
     from helmsman.capabilities.outcomes.check_files import OwnFile
     from helmsman.capabilities.outcomes.reports import DiffData
-    from helmsman.capabilities.outcomes.work import DoneTurn, Found, Work
+    from helmsman.capabilities.outcomes.work import DoneTurn, Work
+    from helmsman.tasks.outcome import TaskOutcome
 
 _ASKED: Final = "The checks of its steps are asked for."
 _WHY_ASKED: Final = "The check of a step that was approved."
@@ -54,7 +55,7 @@ def step_data(title: str, details: str, check: str, files: Sequence[PlannedFile]
     }
 
 
-async def loop(work: Work) -> Found:
+async def loop(work: Work) -> TaskOutcome:
     """Run the procedure of a loop."""
     root = await require_repository(work.helm, work.wanted)
     wanted = work.wanted
@@ -99,7 +100,7 @@ class CarriedOut:
     session_id: str | None = None
     diff: DiffData | None = None
     text: str | None = None
-    applied: AppliedDiff = field(default_factory=AppliedDiff)
+    applied: dict[str, Any] = field(default_factory=applied_as)
     error: str | None = None
 
     def as_report(self) -> dict[str, Any]:
@@ -107,8 +108,7 @@ class CarriedOut:
         return {
             "workSessionId": self.session_id,
             "diff": self.diff,
-            "applied": self.applied.outcome,
-            "applyError": self.applied.error,
+            **self.applied,
         }
 
     def says(self, steps: Sequence[StepData], what: str) -> str:

@@ -31,6 +31,7 @@ from helmsman.model.events import USAGE_LIMIT, TurnEnded, Usage
 from helmsman.model.inputs import takes_turn_options, turn_input
 from helmsman.tasks.drafts import NextTurn, next_turn
 from helmsman.tasks.jobs import TurnGate
+from helmsman.tasks.outcome import TaskOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -59,22 +60,6 @@ _SHOWN_OF_STEP: Final = ("title", "status", "attempts", "check")
 
 class TurnNotDone(HelmsmanError):
     """Raised if a turn of a job failed or was stopped."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """Result of a job. Only a `verified` one counts as done.
-
-    Attributes:
-        summary: Markdown for people.
-        report: The same as data (`helmsman.capabilities.outcomes.reports`).
-        diff: The change that would be applied.
-    """
-
-    verified: bool
-    summary: str
-    report: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    diff: str | None = None
 
 
 SENT_BACK: Final = 3
@@ -403,8 +388,11 @@ class Work:
         evidence: Sequence[Mapping[str, Any]],
         change: str | None = None,
         **report: Any,
-    ) -> Found:
-        """Return the result of the job; `shown` is the winner, or the candidate shown instead."""
+    ) -> TaskOutcome:
+        """Return the result of the job, with its report (`JobReport`). Only a `verified` one counts as done.
+
+        `shown` is the winner, or the candidate shown instead. `change` is the diff that would be applied.
+        """
         used, cost = await self.spent()
         look = partial(language_of, Path(self.wanted.directory), self.helm.settings.state_dir)
         whole: dict[str, Any] = {
@@ -423,7 +411,7 @@ class Work:
             "language": await anyio.to_thread.run_sync(look),
             **report,
         }
-        return Found(verified=verified, summary=as_markdown(whole), report=whole, diff=change)
+        return TaskOutcome(output=as_markdown(whole), report=whole, diff=change)
 
     # --- questions ---------------------------------------------------------------------------------------------------
 
