@@ -18,6 +18,7 @@ from helmsman.git.patches import settle_writes
 from helmsman.git.snapshot import SizeLimits, Snapshot
 from helmsman.git.turn_snapshots import (
     FilesRewind,
+    RewindTarget,
     TurnSnapshot,
     forget_snapshots,
     plan_rewind,
@@ -56,7 +57,7 @@ def snapshot(place: Git, task: str = "T-1") -> TurnSnapshot:
 
 
 def rewind(place: Git, wanted: Snapshot, after: str | None = None) -> FilesRewind:
-    return rewind_files(place, wanted, after=after, leave_out=(), agree=lambda _plan, _git: None)
+    return rewind_files(RewindTarget(git=place, wanted=wanted, after=after), lambda _plan, _git: None)
 
 
 def not_files(root: Path) -> tuple[bytes, str, str]:
@@ -92,7 +93,7 @@ def test_all_kinds_of_files_come_back_and_the_rewind_is_taken_back(main: Path, p
     known = read_snapshots(place.place, SESSION)
     assert known is not None
     later = content(main)
-    plan = plan_rewind(place, first.before, after=known.turns[0].after)
+    plan = plan_rewind(RewindTarget(git=place, wanted=first.before, after=known.turns[0].after))
     assert content(main) == later
     assert plan.changed_since == ("by hand.txt",)
     lines = {file.path: (file.kind, file.added, file.removed) for file in plan.diff.files}
@@ -158,7 +159,7 @@ def test_a_second_snapshot_reads_only_what_has_changed(main: Path, place: Git) -
     git(main, "add", "--force", "untracked-8.txt")
     third = snapshot(place, "T-3")
     assert third.before.tree != first.before.tree
-    plan = plan_rewind(place, first.before, after=None)
+    plan = plan_rewind(RewindTarget(git=place, wanted=first.before, after=None))
     assert [file.path for file in plan.diff.files] == ["untracked-7.txt"]
     assert plan.changed_since is None
 
@@ -327,13 +328,13 @@ def test_a_rewind_that_cannot_be_is_refused_and_one_that_is_killed_is_put_back(m
     program = (
         "import json, os, sys; from pathlib import Path\n"
         "from helmsman.git import patches; from helmsman.git.command import find_git\n"
-        "from helmsman.git.turn_snapshots import rewind_files\n"
+        "from helmsman.git.turn_snapshots import RewindTarget, rewind_files\n"
         "from helmsman.git.snapshot import Snapshot\n"
         "put = patches._Journal._put\n"
         "def killed(*args):\n    put(*args)\n    os._exit(9)\n"
         "patches._Journal._put = killed\n"
         "git = find_git(Path(sys.argv[1]), Path(sys.argv[2]))\n"
-        "rewind_files(git, Snapshot(tree=sys.argv[3]), after=None, leave_out=(), agree=lambda *_: None)\n"
+        "rewind_files(RewindTarget(git=git, wanted=Snapshot(tree=sys.argv[3]), after=None), lambda *_: None)\n"
     )
     arguments = [sys.executable, "-c", program, str(main), str(place.place), first.before.tree]
     assert subprocess.run(arguments, check=False, timeout=60).returncode == 9

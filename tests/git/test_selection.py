@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from helmsman.errors import ApplyConflict, DiffChanged, InvalidInput
-from helmsman.git import lifecycle, tree_changes
+from helmsman.git import lifecycle, snapshot, tree_changes
+from helmsman.git.snapshot import SizeLimits
 from helmsman.git.tree_changes import TreeDiff
 from helmsman.git.worktree import Worktree
 from helmsman.testing.repository import git
@@ -49,6 +50,19 @@ def test_one_hunk_is_applied_where_it_belongs_and_the_others_stay_behind(tree: W
     assert lines_of(main) == {10: "tenth"}
     assert not (main / "new").exists()
     assert files_in(tree) == before
+
+
+@pytest.mark.parametrize("path", ["poem.txt", "new"], ids=["tracked", "untracked"])
+def test_a_file_too_large_to_be_compared_is_never_replaced(
+    tree: Worktree, main: Path, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = SizeLimits(largest=1000, most=100_000, takes="a comparison takes")
+    (tree.path / path).write_text("other\n", encoding="utf-8")
+    (main / path).write_text("x" * 2000, encoding="utf-8")
+    monkeypatch.setattr(snapshot, "COMPARED", limits)
+    with pytest.raises(ApplyConflict, match=rf"{path} \(0 MB, more than 0 MB\)"):
+        tree_changes.apply(tree, only={path: None})
+    assert (main / path).read_text(encoding="utf-8") == "x" * 2000
 
 
 def test_a_hunk_among_equal_lines_is_applied_at_its_own_place(tree: Worktree, main: Path) -> None:

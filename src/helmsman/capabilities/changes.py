@@ -30,7 +30,6 @@ from helmsman.errors import (
 )
 from helmsman.git import lifecycle, tree_changes
 from helmsman.git.bundles import PIECE, Limits, PackedTree, Parts
-from helmsman.git.diff import FileStat, files_of, stat_of
 from helmsman.git.remote_trees import (
     Placed,
     Result,
@@ -57,6 +56,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from helmsman.capabilities.all_tasks import Tasks
+    from helmsman.git.diff import FileStat
     from helmsman.git.lifecycle import Discarded, Leftover
     from helmsman.git.tree_changes import Applied, DiffView, Selection, Unsaved
     from helmsman.sessions.session import Session
@@ -191,7 +191,7 @@ class Changes:
             return SessionDiff(session_id=session_id, scope="worktree", diff=diff)
         assert session is not None
         if session.state.diff:
-            return SessionDiff(session_id=session_id, scope="turn", diff=_as_tree_diff(session.state.diff))
+            return SessionDiff(session_id=session_id, scope="turn", diff=TreeDiff.of_text(session.state.diff))
         look = partial(tree_changes.diff_of_directory, _directory(session), state_dir=self._helm.settings.state_dir)
         diff = await anyio.to_thread.run_sync(look)
         return SessionDiff(session_id=session_id, scope="uncommitted", diff=diff)
@@ -500,12 +500,6 @@ def _in_tree(tree: Worktree, places: Mapping[str, str | None]) -> list[str]:
         for session_id, place in places.items()
         if session_id == tree.session_id or (place is not None and any(map(Path(place).is_relative_to, roots)))
     )
-
-
-def _as_tree_diff(diff: str) -> TreeDiff:
-    files = files_of(diff)
-    # Bytes that are no UTF-8 arrived as surrogates. They become the same bytes again.
-    return tree_changes.TreeDiff(patch=diff.encode("utf-8", "surrogateescape"), files=files, stat=stat_of(files))
 
 
 def _directory(session: Session) -> Path:

@@ -30,6 +30,7 @@ from helmsman.git.command import Git, repository_root
 from helmsman.git.tree_changes import TreeDiff
 from helmsman.git.turn_snapshots import (
     FilesRewind,
+    RewindTarget,
     SessionSnapshots,
     TurnSnapshot,
     Undo,
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
     from helmsman.capabilities.upkeep import Upkeep
-    from helmsman.git.snapshot import Snapshot
     from helmsman.sessions.session import Session
     from helmsman.steering.core import Steering
     from helmsman.tasks.model import Task
@@ -234,26 +234,12 @@ class Rewind(Value, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Files:
-    """Working tree of a rewind and its target state; `after` is the state that the last turn, or the rewind, left.
-
-    `others` are later turns of other sessions there.
-    """
-
-    git: Git
-    wanted: Snapshot
-    after: str | None
-    leave_out: tuple[str, ...]
-    others: Mapping[str, Sequence[TurnSnapshot]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
     """Rewind that is planned. `archives`: the session has nothing that the conversation brought back has not."""
 
     session: Session
     shown: Rewind
-    files: _Files | None
+    files: RewindTarget | None
     known: SessionSnapshots | None
     archives: bool = False
 
@@ -381,7 +367,7 @@ class Rewinding:
             git = await self._git(session)
             others = await self._turns_of_others(session, git, undo.taken_at, ())
             leave_out = leave_out_of(session)
-            files = _Files(git=git, wanted=undo.before, after=undo.wanted, leave_out=leave_out, others=others)
+            files = RewindTarget(git=git, wanted=undo.before, after=undo.wanted, leave_out=leave_out, others=others)
         notes: tuple[str, ...] = ()
         archives = undo.conversation is not None and not await self._has_worked(session, since=undo.taken_at)
         if undo.conversation is not None:
@@ -398,19 +384,10 @@ class Rewinding:
         return any(task.created_at > since for task in tasks)
 
     async def _planned(
-        self, session: Session, known: SessionSnapshots | None, files: _Files | None, shown: Rewind
+        self, session: Session, known: SessionSnapshots | None, files: RewindTarget | None, shown: Rewind
     ) -> _Plan:
         if files is not None:
-            plan = await anyio.to_thread.run_sync(
-                partial(
-                    plan_rewind,
-                    files.git,
-                    files.wanted,
-                    after=files.after,
-                    leave_out=files.leave_out,
-                    others=files.others,
-                )
-            )
+            plan = await anyio.to_thread.run_sync(plan_rewind, files)
             if plan.lost:
                 raise _shared_tree(
                     files.git.work_tree, {one: listed(paths, _NAMED_FILES) for one, paths in plan.lost.items()}
@@ -425,7 +402,7 @@ class Rewinding:
         turns: Sequence[RewoundTurn],
         turn: RewoundTurn,
         notes: list[str],
-    ) -> _Files:
+    ) -> RewindTarget:
         git = await self._git(session)
         # Snapshots of another repository that was at this place do not count.
         found = None if known is None or known.git_dir != git.git_dir else known.of_task(turn.task_id)
@@ -446,7 +423,7 @@ class Rewinding:
             notes.append(f"HEAD was at {was} and is at {now}. Commits stay; only the files are taken back.")
         last = known.turns[-1]
         leave_out = leave_out_of(session)
-        return _Files(git=git, wanted=found.before, after=last.after, leave_out=leave_out, others=others)
+        return RewindTarget(git=git, wanted=found.before, after=last.after, leave_out=leave_out, others=others)
 
     async def _git(self, session: Session) -> Git:
         directory = session.directory
@@ -541,7 +518,7 @@ class Rewinding:
                 stat=None if shown.diff is None else shown.diff.stat,
             )
 
-    def _write(self, plan: _Plan, files: _Files, digest: str) -> FilesRewind:
+    def _write(self, plan: _Plan, files: RewindTarget, digest: str) -> FilesRewind:
         """Take the files back. Blocks."""
 
         def agree(found: FilesRewind, git: Git) -> None:
@@ -551,13 +528,13 @@ class Rewinding:
             # This runs before the first file is written, so no state is without its undo.
             keep_undo(git, plan.session.id, _undo_of(plan, found))
 
-        return rewind_files(files.git, files.wanted, after=files.after, leave_out=files.leave_out, agree=agree)
+        return rewind_files(files, agree)
 
     def _put_back(self, plan: _Plan, done: FilesRewind | None) -> None:
         """Undo all steps that were done. Blocks."""
         if plan.files is not None and done is not None:
-            leave_out = plan.files.leave_out
-            rewind_files(plan.files.git, done.now, after=None, leave_out=leave_out, agree=lambda _plan, _git: None)
+            before = replace(plan.files, wanted=done.now, after=None)
+            rewind_files(before, lambda _plan, _git: None)
         change_undo(self._place(plan), plan.session.id, None if plan.known is None else plan.known.undo)
 
     def _note(self, plan: _Plan, files: FilesRewind | None, conversation: str | None, *, is_done: bool = True) -> None:
@@ -603,7 +580,7 @@ def _undo_of(plan: _Plan, files: FilesRewind | None) -> Undo:
     return Undo(taken_at=datetime.now(UTC), before=files.now, wanted=files.wanted)
 
 
-def _with_files(shown: Rewind, files: _Files, plan: FilesRewind) -> Rewind:
+def _with_files(shown: Rewind, files: RewindTarget, plan: FilesRewind) -> Rewind:
     return replace(
         shown, work_tree=files.git.work_tree, diff=plan.diff, left=plan.left, changed_since=plan.changed_since
     )

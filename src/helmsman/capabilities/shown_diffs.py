@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 from helmsman.base.structs import Value
 from helmsman.base.truncate import TEXT_CHARS, cut, listed
 from helmsman.errors import ConfirmationNeeded, DiffChanged, InvalidInput
-from helmsman.git.diff import FILE_LINE, file_patches, files_of, stat_of
+from helmsman.git.diff import files_of, stat_of
 from helmsman.git.patches import diff_digest
+from helmsman.git.tree_changes import marks_of, patches_by_path
 from helmsman.tasks.call_key import is_repeated
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from helmsman.git.tree_changes import TreeDiff
 
@@ -80,12 +81,12 @@ class ShownDiffs:
 
     def __init__(self) -> None:
         self._last: OrderedDict[tuple[str, str], str] = OrderedDict()
-        self._files: OrderedDict[str, Mapping[bytes, str]] = OrderedDict()
+        self._files: OrderedDict[str, Mapping[str, str]] = OrderedDict()
 
     def show(self, viewer: str | None, what: str, patch: bytes) -> None:
         """Record that a viewer was shown a diff; without a viewer, record only its content."""
         digest = diff_digest(patch)
-        self._files[digest] = {name: diff_digest(section) for name, section in _sections(patch)}
+        self._files[digest] = marks_of(patch)
         self._files.move_to_end(digest)
         if viewer is not None:
             self._last[viewer, what] = digest
@@ -155,24 +156,10 @@ class ShownDiffs:
         unknown here.
         """
         known = self._files.get(expected)
-        now = dict(_sections(patch))
+        now = patches_by_path(patch)
         if known is None:
-            return [{"path": _path(name), "change": "now"} for name in now], patch.decode("utf-8", "replace")
-        others = {name: section for name, section in now.items() if known.get(name) != diff_digest(section)}
-        files = [{"path": _path(name), "change": "changed" if name in known else "new"} for name in others]
-        files += [{"path": _path(name), "change": "gone"} for name in known if name not in now]
+            return [{"path": path, "change": "now"} for path in now], patch.decode("utf-8", "replace")
+        others = {path: part for path, part in now.items() if known.get(path) != diff_digest(part)}
+        files = [{"path": path, "change": "changed" if path in known else "new"} for path in others]
+        files += [{"path": path, "change": "gone"} for path in known if path not in now]
         return files, b"".join(others.values()).decode("utf-8", "replace")
-
-
-def _sections(patch: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Return the files of a diff by their first line. A file that became a link has two parts with the same name."""
-    found: dict[bytes, bytes] = {}
-    for part in file_patches(patch):
-        name = part.partition(b"\n")[0].removeprefix(FILE_LINE)
-        found[name] = found.get(name, b"") + part
-    yield from found.items()
-
-
-def _path(name: bytes) -> str:
-    files = files_of((FILE_LINE + name).decode("utf-8", "replace"))
-    return files[0].path if files else name.decode("utf-8", "replace")

@@ -47,7 +47,6 @@ from helmsman.fleet.values import (
     session_id_of,
 )
 from helmsman.git import tree_changes
-from helmsman.git.diff import files_of, stat_of
 from helmsman.git.remote_trees import apply_result, diff_of_result
 from helmsman.git.worktree import projects
 from helmsman.model.answered_by import PROGRAM
@@ -603,9 +602,7 @@ class _BackendChanges(Changes):
             diff = await anyio.to_thread.run_sync(diff_of_result, away)
             diff = replace(diff, nested=(*diff.nested, *notes))
             return SessionDiff(session_id=session_id, scope="worktree", diff=diff)
-        patch = await self._last_edits(session)
-        files = files_of(patch)
-        diff = tree_changes.TreeDiff(patch=patch.encode("utf-8", "surrogateescape"), files=files, stat=stat_of(files))
+        diff = tree_changes.TreeDiff.of_text(await self._last_edits(session))
         return SessionDiff(session_id=session_id, scope="turn", diff=diff)
 
     async def _last_edits(self, session: Session) -> str:

@@ -30,6 +30,7 @@ from helmsman.git.command import SUBMODULE, Git, find_git, is_bare
 from helmsman.git.included_files import pack_included
 from helmsman.git.patches import named, shown
 from helmsman.git.snapshot import scratch, take_snapshot
+from helmsman.git.tree_changes import commit_object
 from helmsman.git.worktree import slug
 from helmsman.settings import Settings, ensure_state_dir
 
@@ -237,7 +238,6 @@ _LARGEST_NAMED: Final = 3
 _MOST_BRANCHES: Final = 8
 """Number of most recent remote branches that are compared with HEAD."""
 REFERENCES: Final = {"core.logAllRefUpdates": "false"}
-AUTHOR: Final = {"user.name": "Helmsman", "user.email": "helmsman@localhost", "commit.gpgSign": "false"}
 _SSH_PLACE: Final = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9._-]*@)?[A-Za-z0-9][A-Za-z0-9.-]*:(?!/?/)[^\s:][^\s]*")
 
 
@@ -312,7 +312,7 @@ class Packer:
         self._limits = limits
         self.work_tree = git.work_tree
         self.git_dir = git.git_dir
-        own = replace(git.with_settings(AUTHOR), index=folder / "index")
+        own = replace(git, index=folder / "index")
         head = git.text("rev-parse", "--verify", "HEAD")
         snapshot = take_snapshot(own, check=partial(limits.check, git.work_tree))
         self._tree = snapshot.tree
@@ -327,7 +327,7 @@ class Packer:
         is_cut = git.text("rev-parse", "--is-shallow-repository") == "true" or _is_partial(git)
         remote, branch = _pushed_to(git, head) if is_clean else (None, None)
         self._is_cut, self._has_history = is_cut, True
-        commit = head if is_clean else self._commit(head)
+        commit = head if is_clean else commit_object(own, snapshot.tree, head)
         inside = directory.resolve().relative_to(git.work_tree.resolve())
         self.workspace = PackedTree(
             id=uuid.uuid4().hex[:12],
@@ -396,16 +396,12 @@ class Packer:
         if self._has_history:
             self._has_history = False
             notes = (*self.workspace.notes, f"The history of this repository does not travel: {why}.")
-            self.workspace = replace(self.workspace, commit=self._commit(), notes=notes)
+            self.workspace = replace(self.workspace, commit=commit_object(self._own, self._tree), notes=notes)
             self._keep()
 
     def _keep(self) -> None:
         name, commit = f"{AWAY}/{self.workspace.id}/base", self.workspace.commit
         self._git.with_settings(REFERENCES).run("update-ref", name, commit)
-
-    def _commit(self, *parents: str) -> str:
-        arguments = [word for parent in parents for word in ("-p", parent)]
-        return self._own.text("commit-tree", "-m", "What was in the working tree", *arguments, self._tree)
 
 
 @contextmanager

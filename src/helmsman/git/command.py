@@ -15,8 +15,6 @@ import shutil
 import stat
 import subprocess
 import sys
-import tempfile
-import threading
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -30,6 +28,9 @@ from helmsman.base.structs import Value, replace
 from helmsman.base.user_directories import is_root, upwards
 from helmsman.errors import ProgramRefused, WorktreeError
 from helmsman.settings import ensure_state_dir
+
+if sys.platform != "win32":
+    import resource
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -225,11 +226,10 @@ def repository_root(directory: Path | str) -> Path | None:
 # ----------------------------------------------------------------------------------------------------------------------
 
 _GIT_SECONDS: Final = 120
+"""Git may have to write a large tree through filters that fetch from the network."""
 _SLOW_SECONDS: Final = 5
 """Seconds after which to check whether git is blocked forever."""
 _READ_BY_GIT: Final = frozenset([".gitignore", ".gitattributes", ".gitmodules", ".mailmap"])
-"""Git may have to write a large tree through filters that fetch from the network."""
-_PIECE: Final = 256 * 1024
 
 _SETTINGS: Final[dict[str, str]] = {
     "core.hooksPath": os.devnull,
@@ -264,6 +264,8 @@ _LOOKS_INTO_SUBMODULES: Final = frozenset({"status", "diff", "diff-files", "diff
 """
 
 _ANY: Final = range(256)
+_ANY_END: Final = range(-64, 256)
+"""Also by a signal."""
 _LIST_SETTINGS: Final = ("config", "-z", "--list", "--show-scope")
 
 
@@ -332,7 +334,7 @@ class Git(Value, frozen=True, kw_only=True):
         return answer.checked(arguments, self.work_tree, accept)
 
     def write(self, *arguments: str, stdin: bytes, into: IO[bytes], most: int) -> bool:
-        """Write git's output to a file in chunks. Stop git and return False after more than `most` bytes.
+        """Write git's output to a file. Return False if it is more than `most` bytes, of which no more are written.
 
         Raises:
             WorktreeError: Git cannot be run, does not end, or fails.
@@ -340,42 +342,15 @@ class Git(Value, frozen=True, kw_only=True):
         if self.view is None:
             with self.viewed() as git:
                 return git.write(*arguments, stdin=stdin, into=into, most=most)
-        with tempfile.TemporaryFile() as asked, tempfile.TemporaryFile() as complaint:
-            asked.write(stdin)
-            asked.seek(0)
-            child = _popen(arguments, self.work_tree, self._variables(self.view), asked, complaint)
-            is_late = threading.Event()
-
-            def end() -> None:
-                is_late.set()
-                _kill(child)
-
-            timer = threading.Timer(_GIT_SECONDS, end)
-            timer.start()
-            fits = True
-            with child:
-                try:
-                    assert child.stdout is not None
-                    while fits and (piece := child.stdout.read(_PIECE)):
-                        most -= len(piece)
-                        fits = most >= 0
-                        into.write(piece if fits else b"")
-                except BaseException:
-                    _kill(child)
-                    raise
-                finally:
-                    timer.cancel()
-                    if not fits:
-                        _kill(child)
-            if not fits:
-                return False
-            if is_late.is_set():
-                raise WorktreeError(
-                    f"git {arguments[0]} did not end in {_GIT_SECONDS} s. Try it by hand in {self.work_tree}."
-                )
-            complaint.seek(0)
-            GitAnswer(child.returncode, b"", complaint.read()).checked(arguments, self.work_tree, (0,))
-            return True
+        into.flush()
+        largest = into.tell() + most
+        variables = self._variables(self.view)
+        answer = _run(arguments, self.work_tree, variables, stdin=stdin, accept=_ANY_END, into=into, largest=largest)
+        size = os.fstat(into.fileno()).st_size
+        if size > largest or (answer.code and size == largest):
+            return False
+        answer.checked(arguments, self.work_tree, (0,))
+        return True
 
     def run_unviewed(self, *arguments: str) -> GitAnswer:
         """Run git under the repository's whole configuration: only what reads and writes no file of the tree.
@@ -599,12 +574,11 @@ def _run(
     stdin: bytes | IO[bytes] = b"",
     accept: Sequence[int] = (0,),
     most_memory: int | None = None,
+    into: IO[bytes] | None = None,
+    largest: int | None = None,
 ) -> GitAnswer:
-    given = None if isinstance(stdin, bytes) else stdin
-    child = _popen(
-        arguments, folder, variables, subprocess.PIPE if given is None else given, subprocess.PIPE, most_memory
-    )
-    with child:
+    given = subprocess.PIPE if isinstance(stdin, bytes) else stdin
+    with _popen(arguments, folder, variables, given, into or subprocess.PIPE, _limits(most_memory, largest)) as child:
         try:
             try:
                 output, complaint = child.communicate(
@@ -620,7 +594,7 @@ def _run(
             raise WorktreeError(
                 f"git {arguments[0]} did not end in {_GIT_SECONDS} s. Try it by hand in {folder}."
             ) from error
-    return GitAnswer(child.returncode, output, complaint).checked(arguments, folder, accept)
+    return GitAnswer(child.returncode, output or b"", complaint).checked(arguments, folder, accept)
 
 
 def refuse_pipes(folder: Path) -> None:
@@ -646,15 +620,9 @@ def _popen(
     folder: Path,
     variables: Mapping[str, str] | None,
     stdin: int | IO[bytes],
-    complaint: int | IO[bytes],
-    most_memory: int | None = None,
+    stdout: int | IO[bytes],
+    limits: Mapping[int, int],
 ) -> subprocess.Popen[bytes]:
-    limit = None
-    if most_memory is not None and sys.platform == "linux":
-        import resource  # only POSIX has it
-
-        # In the child, before git runs: a limit set by the parent could come too late.
-        limit = partial(resource.setrlimit, resource.RLIMIT_AS, (most_memory, most_memory))
     known = caller_context.environment()
     program = find_program("git", known)
     if program is None:
@@ -673,14 +641,31 @@ def _popen(
             cwd=folder,
             env=environment,
             stdin=stdin,
-            stdout=subprocess.PIPE,
-            stderr=complaint,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
             start_new_session=True,  # filters are its children: they end with it
             umask=caller_context.umask_in(known),
-            preexec_fn=limit,
+            # In the child, before git runs: a limit set by the parent could come too late.
+            preexec_fn=partial(_set_limits, limits) if limits else None,
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise WorktreeError(f"git {arguments[0]} could not be run: {error}. Try it by hand in {folder}.") from error
+
+
+def _limits(most_memory: int | None, largest: int | None) -> dict[int, int]:
+    """Return the limits of a process: its memory (Linux only), and the size of files that it writes."""
+    limits: dict[int, int] = {}
+    if sys.platform == "linux" and most_memory is not None:
+        limits[resource.RLIMIT_AS] = most_memory
+    if sys.platform != "win32" and largest is not None:
+        # The system kills a process that writes more, and shall not keep its memory.
+        limits |= {resource.RLIMIT_FSIZE: largest, resource.RLIMIT_CORE: 0}
+    return limits
+
+
+def _set_limits(limits: Mapping[int, int]) -> None:
+    for name, most in limits.items():
+        resource.setrlimit(name, (most, most))
 
 
 def _kill(child: subprocess.Popen[bytes]) -> None:

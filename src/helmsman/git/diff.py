@@ -27,8 +27,7 @@ _MODE: Final = re.compile(r"(old|new|new file|deleted file) mode ([0-7]{6})")
 _QUOTED: Final = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _ESCAPED: Final = re.compile(rb"\\([0-7]{3}|.)")
 _CONTROLS: Final = {b"a": b"\a", b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
-FILE_LINE: Final = b"diff --git "
-"""Begins the part of a patch about a file."""
+_FILE_LINE: Final = b"diff --git "
 _NOWHERE: Final = "/dev/null"
 _PLAIN_FILE: Final = "100644"
 _MOVES: Final[dict[str, FileKind]] = {"rename": "renamed", "copy": "copied"}
@@ -65,8 +64,8 @@ def read_diff(diff: str) -> tuple[FileDiff, ...]:
 def file_patches(patch: bytes) -> Iterator[bytes]:
     """Yield the part of a patch about each file."""
     # No line of a file's content begins like this: a sign precedes it.
-    for part in (b"\n" + patch).split(b"\n" + FILE_LINE)[1:]:
-        yield FILE_LINE + part.removesuffix(b"\n") + b"\n"
+    for part in (b"\n" + patch).split(b"\n" + _FILE_LINE)[1:]:
+        yield _FILE_LINE + part.removesuffix(b"\n") + b"\n"
 
 
 class FileOfChange(Protocol):

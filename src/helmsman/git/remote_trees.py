@@ -23,7 +23,6 @@ from helmsman.base.files import replace_file
 from helmsman.base.structs import Value, pack, replace, unpack
 from helmsman.errors import DirtyTree, InvalidInput, WorkspaceIncomplete, WorktreeError
 from helmsman.git.bundles import (
-    AUTHOR,
     AWAY,
     MB,
     REFERENCES,
@@ -41,16 +40,14 @@ from helmsman.git.included_files import unpack_included
 from helmsman.git.lifecycle import made_inside, remove_folder, write_files
 from helmsman.git.patches import (
     Conflicts,
-    left_out_by_sparse_checkout,
     named,
     one_at_a_time,
-    plan_exchange,
     refuse_repositories,
     shown,
     write,
 )
-from helmsman.git.snapshot import index_files, scratch, take_snapshot
-from helmsman.git.tree_changes import Applied, TreeDiff, check_present, compare, merged
+from helmsman.git.snapshot import scratch, take_snapshot
+from helmsman.git.tree_changes import Applied, TreeDiff, check_present, commit_object, compare, plan_on_files
 from helmsman.git.worktree import Worktree, read_records
 from helmsman.settings import WORKSPACE_STORES, WORKSPACES, ensure_state_dir
 
@@ -308,7 +305,7 @@ def pack_result(tree: Worktree, into: Path, limits: Limits) -> Result:
     """
     check_present(tree)
     into.unlink(missing_ok=True)
-    with scratch(tree.own_git.with_settings(AUTHOR)) as own:
+    with scratch(tree.own_git) as own:
         snapshot = take_snapshot(own, tree.included, partial(limits.check, tree.path))
         notes = [f"Not in it: {name}, a nested repository." for name in snapshot.nested]
         notes += [f"Not in it: {name}." for name in snapshot.left_out]
@@ -348,7 +345,7 @@ def _commit(git: Git, tree: str, parent: str) -> str:
     """Create a commit with a fixed date, so that equal trees have equal ids and changes are detected."""
     then = git.text("show", "--no-patch", "--format=%ct +0000", parent)
     dated = git.with_variables(GIT_AUTHOR_DATE=then, GIT_COMMITTER_DATE=then)
-    return dated.text("commit-tree", "-m", "What was in the working tree", "-p", parent, tree)
+    return commit_object(dated, tree, parent)
 
 
 # Track work that another machine does on a local tree, and apply its result.
@@ -498,22 +495,11 @@ def apply_result(
             check(diff)
         differences = git.differences(base, result)
         refuse_repositories(one.path for one in differences if one.is_submodule)
-        changed = {one.path for one in differences}
+        now, planned = plan_on_files(git, base, result)
+        changed, to_do, since = {one.path for one in differences}, {*planned.paths}, _differing(git, base, now)
         # The user's own index shows what is uncommitted.
         own = replace(git, index=None, objects=None)
         uncommitted = {entry[3:] for entry in own.names("status", "--porcelain=v1", "-z", "-uno", "--no-renames")}
-        sparse = left_out_by_sparse_checkout(own)
-        looked_at: set[str] = set()
-        more = changed | _differing(git, head, base) | uncommitted
-        while True:
-            looked_at |= more
-            now = _tree_of(git, head, looked_at - sparse)
-            wanted = result if now == base else merged(git, base, now, result)
-            to_do = _differing(git, now, wanted)
-            more = to_do - looked_at  # a merge may move a new file to another path
-            if not more:
-                break
-        since = _differing(git, base, now)
         # Without changed files that have the content of the result already.
         unexpected = sorted((uncommitted & since) - (changed - to_do))
         if unexpected and not allow_dirty:
@@ -528,16 +514,9 @@ def apply_result(
             conflicts.reasons[path] = "uncommitted changes in it" if tracked else "an untracked file is in its place"
         if conflicts.reasons:
             raise conflicts.error(remote.repository)
-        files = compare(git, now, wanted).files
-        write([plan_exchange(git, now, wanted)])
+        files = compare(git, now, planned.wanted).files
+        write([planned])
         return Applied(files=files, how="clean" if now == base else "three-way", diff=diff)
-
-
-def _tree_of(git: Git, head: str, paths: Collection[str]) -> str:
-    """Return HEAD with the working tree's content at these paths, as a tree."""
-    git.run("read-tree", head)
-    index_files(git, paths)
-    return git.text("write-tree")
 
 
 def _differing(git: Git, before: str, after: str) -> set[str]:

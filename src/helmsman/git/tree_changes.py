@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path  # noqa: TC003 - hubs read the types of values that they send
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Self, TypeAlias
 
 from helmsman.base.structs import Value, replace
 from helmsman.errors import DiffChanged, InvalidInput, WorktreeError
 from helmsman.git.command import Git, find_git
-from helmsman.git.diff import FileDiff, FileKind, FileStat, file_patches, read_diff
+from helmsman.git.diff import FileDiff, FileKind, FileStat, file_patches, files_of, read_diff, stat_of
 from helmsman.git.patches import (
     Conflicts,
     PlannedWrite,
@@ -59,6 +59,13 @@ class TreeDiff(Value, frozen=True, kw_only=True):
     nested: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
 
+    @classmethod
+    def of_text(cls, diff: str) -> Self:
+        """Return the difference that a diff of an agent describes."""
+        files = files_of(diff)
+        # Bytes that are no UTF-8 arrived as surrogates. They become the same bytes again.
+        return cls(patch=diff.encode("utf-8", "surrogateescape"), files=files, stat=stat_of(files))
+
     @property
     def digest(self) -> str:
         """SHA-256 of the patch."""
@@ -78,13 +85,40 @@ def diff(tree: Worktree) -> TreeDiff:
         WorktreeError: A worktree is gone, or git cannot read it.
     """
 
-    def look(tree: Worktree, prefix: str) -> TreeDiff:
-        check_present(tree)
-        with scratch(tree.own_git) as git:
-            snapshot = take_snapshot(git, tree.included)
-            return compare(git, tree.base, snapshot.tree, snapshot, prefix)
+    with ExitStack() as stack:
+        return _joined([side.diff for side in _sides(tree, stack)])
 
-    return _joined([look(one, prefix) for prefix, one in tree.by_prefix.items()])
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Side:
+    """Worktree of a session with its content and its changes, whose paths begin with `prefix`. `git` has its own index."""
+
+    prefix: str
+    tree: Worktree
+    git: Git
+    snapshot: Snapshot
+    diff: TreeDiff
+
+    def selected(self, only: Selection) -> Selection:
+        return {path.removeprefix(self.prefix): part for path, part in only.items() if path.startswith(self.prefix)}
+
+    def patch(self) -> bytes:
+        """Return the patch without the prefix."""
+        return compare(self.git, self.tree.base, self.snapshot.tree).patch if self.prefix else self.diff.patch
+
+
+def _sides(
+    tree: Worktree, stack: ExitStack, opened: Callable[[Git], AbstractContextManager[Git]] = scratch
+) -> list[_Side]:
+    """Look at the worktrees of a session, each with a git that is valid until the stack is closed."""
+    sides: list[_Side] = []
+    for prefix, one in tree.by_prefix.items():
+        check_present(one)
+        git = stack.enter_context(opened(one.own_git))
+        snapshot = take_snapshot(git, one.included)
+        diff = compare(git, one.base, snapshot.tree, snapshot, prefix)
+        sides.append(_Side(prefix=prefix, tree=one, git=git, snapshot=snapshot, diff=diff))
+    return sides
 
 
 def _joined(diffs: Sequence[TreeDiff]) -> TreeDiff:
@@ -115,12 +149,11 @@ def diff_and_view(tree: Worktree, view: DiffView) -> tuple[TreeDiff, str]:
     Raises:
         WorktreeError: A worktree is gone, or git cannot read it.
     """
-    diffs, text = list[TreeDiff](), ""
-    for prefix, one in tree.by_prefix.items():
-        check_present(one)
-        with scratch(one.own_git) as git:
-            snapshot = take_snapshot(git, one.included)
-            diffs.append(compare(git, one.base, snapshot.tree, snapshot, prefix))
+    text = ""
+    with ExitStack() as stack:
+        sides = _sides(tree, stack)
+        for side in sides:
+            prefix = side.prefix
             options = ["-M", "-C", "--patch", "--no-commit-id"]
             if view.ignore_whitespace:
                 options += ["-w", "--ignore-blank-lines"]
@@ -129,10 +162,10 @@ def diff_and_view(tree: Worktree, view: DiffView) -> tuple[TreeDiff, str]:
             if paths:
                 options.append("-U1000000")
             if paths or not view.whole:
-                since = view.since if one is tree else None
-                arguments = (*options, since or one.base, snapshot.tree, "--", *paths)
-                text += _with_moves(_diff_tree(git, prefix, *arguments), prefix).decode("utf-8", "replace")
-    return _joined(diffs), text
+                since = view.since if side.tree is tree else None
+                arguments = (*options, since or side.tree.base, side.snapshot.tree, "--", *paths)
+                text += _with_moves(_diff_tree(side.git, prefix, *arguments), prefix).decode("utf-8", "replace")
+        return _joined([side.diff for side in sides]), text
 
 
 def diff_of_directory(directory: Path, since: str | None = None, *, state_dir: Path) -> TreeDiff:
@@ -390,15 +423,14 @@ def apply(
         if not one.repository.is_dir() or not one.main_git.has("HEAD^{commit}"):
             raise WorktreeError(f"{one.repository} is gone or has no commit at HEAD. Check out the branch to apply to.")
     with ExitStack() as stack:
-        sides = [
-            (*side, stack.enter_context(scratch(side[0].tree.main_git, side[1].objects)))
-            for side in _sides(tree, stack)
-        ]
-        diff = _joined([side.diff for side, _, _ in sides])
+        _lock(tree, stack)
+        sides = _sides(tree, stack)
+        diff = _joined([side.diff for side in sides])
         if check is not None:
             check(diff)
         _check_paths(tree, only)
-        planned = [_plan(*side, allow_dirty, only) for side in sides]
+        mains = [stack.enter_context(scratch(side.tree.main_git, side.git.objects)) for side in sides]
+        planned = [_plan(side, main, allow_dirty, only) for side, main in zip(sides, mains, strict=True)]
         write([one for one, _ in planned])
         applied = [one for _, one in planned]
         how: Literal["clean", "three-way"] = "clean" if all(one.how == "clean" for one in applied) else "three-way"
@@ -406,34 +438,10 @@ def apply(
         return Applied(files=files, how=how, diff=diff if only is None else _joined([one.diff for one in applied]))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Side:
-    """Worktree of a session with its content and its changes, whose paths begin with `prefix`."""
-
-    prefix: str
-    tree: Worktree
-    snapshot: Snapshot
-    diff: TreeDiff
-
-    def selected(self, only: Selection) -> Selection:
-        return {path.removeprefix(self.prefix): part for path, part in only.items() if path.startswith(self.prefix)}
-
-    def patch(self, git: Git) -> bytes:
-        """Return the patch without the prefix."""
-        return compare(git, self.tree.base, self.snapshot.tree).patch if self.prefix else self.diff.patch
-
-
-def _sides(tree: Worktree, stack: ExitStack) -> list[tuple[_Side, Git]]:
-    """Look at the worktrees of a session, each with a git from `scratch`. Their repositories are locked."""
-    for one in sorted(tree.each, key=lambda one: one.main_git.common_dir):  # in the same order in every process
+def _lock(tree: Worktree, stack: ExitStack) -> None:
+    """Lock the repositories of a session, in the same order in every process."""
+    for one in sorted(tree.each, key=lambda one: one.main_git.common_dir):
         stack.enter_context(one_at_a_time(one.main_git))
-    sides: list[tuple[_Side, Git]] = []
-    for prefix, one in tree.by_prefix.items():
-        own = stack.enter_context(scratch(one.own_git))
-        snapshot = take_snapshot(own, one.included)
-        diff = compare(own, one.base, snapshot.tree, snapshot, prefix)
-        sides.append((_Side(prefix=prefix, tree=one, snapshot=snapshot, diff=diff), own))
-    return sides
 
 
 def _check_paths(tree: Worktree, only: Selection | None) -> None:
@@ -442,26 +450,43 @@ def _check_paths(tree: Worktree, only: Selection | None) -> None:
             raise InvalidInput(f"{path!r:.200} is not among these changes. Look at them again.", parameter="only")
 
 
-def _plan(side: _Side, own: Git, main: Git, allow_dirty: bool, only: Selection | None) -> tuple[PlannedWrite, Applied]:
+def _plan(side: _Side, main: Git, allow_dirty: bool, only: Selection | None) -> tuple[PlannedWrite, Applied]:
     """Return what to write into a main tree, after checking that it fits."""
-    base = own.text("rev-parse", "--verify", f"{side.tree.base}^{{tree}}")
+    base = main.text("rev-parse", "--verify", f"{side.tree.base}^{{tree}}")
     wanted = side.snapshot.tree
     if only is None:
         refuse_repositories(side.snapshot.nested)
     else:
-        wanted = selected_tree(own, base, wanted, side.patch(own), side.selected(only))
+        wanted = selected_tree(side.git, base, wanted, side.patch(), side.selected(only))
     if only is None and not side.tree.has_uncommitted:
         now = main.text("rev-parse", "--verify", "HEAD^{tree}")
-    else:  # merged with the files as they are, so that several parts of a file can follow each other
-        now = take_snapshot(main).tree
-    result = wanted if now == base else merged(main, base, now, wanted)
-    if only is None and not side.tree.has_uncommitted:
-        planned = plan_tree(main, result, allow_dirty=allow_dirty)
-    else:
-        planned = plan_exchange(main, now, result)
+        planned = plan_tree(main, _on_top(main, base, now, wanted), allow_dirty=allow_dirty)
+    else:  # so that several parts of a file can follow each other
+        now, planned = plan_on_files(main, base, wanted)
     part = side.diff if only is None else compare(main, base, wanted, prefix=side.prefix)
-    files = part.files if now == base else compare(main, now, result, prefix=side.prefix).files
+    files = part.files if now == base else compare(main, now, planned.wanted, prefix=side.prefix).files
     return planned, Applied(files=files, how="clean" if now == base else "three-way", diff=part)
+
+
+def plan_on_files(git: Git, base: str, wanted: str) -> tuple[str, PlannedWrite]:
+    """Return the tree of a working tree as it is, and how it is changed: merged with the change from `base` to `wanted`.
+
+    `git` is from `scratch`, and the caller holds `one_at_a_time`.
+
+    Raises:
+        ApplyConflict: The change does not fit, or a file that it changes cannot be read.
+        WorktreeError: Git failed.
+    """
+    seen = take_snapshot(git)
+    planned = plan_exchange(git, seen.tree, _on_top(git, base, seen.tree, wanted))
+    # The snapshot does not have the content of these files, which would be lost.
+    if unread := {path: seen.left_out[path] for path in planned.paths if path in seen.left_out}:
+        raise Conflicts(reasons=unread).error(git.work_tree)
+    return seen.tree, planned
+
+
+def _on_top(git: Git, base: str, ours: str, theirs: str) -> str:
+    return theirs if ours == base else merged(git, base, ours, theirs)
 
 
 def discard_part(tree: Worktree, only: Selection, *, check: Callable[[TreeDiff], None]) -> tuple[FileStat, ...]:
@@ -469,16 +494,15 @@ def discard_part(tree: Worktree, only: Selection, *, check: Callable[[TreeDiff],
 
     Commits stay; their changes are taken back in the files. `check` and the errors are as in `apply`.
     """
-    for one in tree.each:
-        check_present(one)
     with ExitStack() as stack:
+        _lock(tree, stack)
         sides = _sides(tree, stack)
-        check(_joined([side.diff for side, _ in sides]))
+        check(_joined([side.diff for side in sides]))
         _check_paths(tree, only)
         planned: list[PlannedWrite] = []
         files: list[FileStat] = []
-        for side, own in sides:
-            chosen, now, patch = side.selected(only), side.snapshot.tree, side.patch(own)
+        for side in sides:
+            own, chosen, now, patch = side.git, side.selected(only), side.snapshot.tree, side.patch()
             selected_tree(own, side.tree.base, now, patch, chosen)  # the selection must exist
             wanted = selected_tree(own, side.tree.base, now, patch, without(patch, chosen))
             planned.append(plan_exchange(own, now, wanted))
@@ -506,7 +530,7 @@ def merged(git: Git, base: str, ours: str, theirs: str) -> str:
     return tree.decode()
 
 
-def commit_object(git: Git, tree: str, *parents: str, message: str = "worktree") -> str:
+def commit_object(git: Git, tree: str, *parents: str, message: str = "What was in the working tree") -> str:
     """Return a commit of Helmsman, on no branch."""
     named = {"user.name": "Helmsman", "user.email": "helmsman@localhost", "commit.gpgSign": "false"}
     arguments = [word for parent in parents for word in ("-p", parent)]
@@ -608,25 +632,21 @@ def commit_worktrees(tree: Worktree, message: str, *, digest: str) -> tuple[Comm
         InvalidInput: There is nothing to commit, or the message is empty.
         WorktreeError: Another branch is checked out, or git fails.
     """
-    diffs, ready = list[TreeDiff](), list[_Ready]()
+    ready = list[_Ready]()
     with ExitStack() as stack:
-        for prefix, one in tree.by_prefix.items():
-            check_present(one)
-            git = one.own_git
-            branch = _branch_of(git)
+        sides = _sides(tree, stack, private_index)
+        if _joined([side.diff for side in sides]).digest != digest:
+            raise DiffChanged(f"The changes in {tree.path} are not those shown. Nothing was committed; look again.")
+        for side in sides:
+            one, wanted, seen = side.tree, side.snapshot.tree, replace(side.git, index=None)
+            branch = _branch_of(seen)
             if branch != one.branch:
                 raise WorktreeError(
                     f"{one.path} is on {branch or 'no branch'}, not on {one.branch}. Check that out there, or commit by "
                     "hand."
                 )
-            own = stack.enter_context(private_index(git))
-            seen = replace(own, index=None)
-            snapshot = take_snapshot(own, one.included)
-            diffs.append(compare(own, one.base, snapshot.tree, snapshot, prefix))
             # The worktree's own index was not used. With its old content, git would show the commit as undone.
-            ready.append(_Ready(seen, one.branch, snapshot.tree, partial(seen.run, "read-tree", snapshot.tree)))
-        if _joined(diffs).digest != digest:
-            raise DiffChanged(f"The changes in {tree.path} are not those shown. Nothing was committed; look again.")
+            ready.append(_Ready(seen, one.branch, wanted, partial(seen.run, "read-tree", wanted)))
         return _commit(ready, message)
 
 
@@ -821,10 +841,14 @@ def selected_tree(git: Git, before: str, after: str, patch: bytes, selection: Se
     return git.text("write-tree")
 
 
+def patches_by_path(patch: bytes) -> dict[str, bytes]:
+    """Return the part of a patch about each file, by the path that is shown for it."""
+    return {path: b"".join(one.patch for one in sections) for path, sections in _sections(patch).items()}
+
+
 def marks_of(patch: bytes) -> dict[str, str]:
     """Return a mark for each file of a change that differs once the file's change differs."""
-    found = _sections(patch).items()
-    return {path: diff_digest(b"".join(one.patch for one in sections))[:16] for path, sections in found}
+    return {path: diff_digest(part) for path, part in patches_by_path(patch).items()}
 
 
 def without(patch: bytes, selection: Selection) -> dict[str, Collection[int] | None]:

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Final
 from helmsman.base import caller_context
 from helmsman.base.files import file_lock, replace_file
 from helmsman.base.json_values import json_object_in
-from helmsman.base.structs import Value, pack, replace, unpack
+from helmsman.base.structs import Value, pack, replace, unpack_if_valid
 from helmsman.errors import WorktreeError
 from helmsman.git.command import SUBMODULE, Git, find_git, repository_root
 from helmsman.git.patches import is_file, left_out_by_sparse_checkout, one_at_a_time, plan_exchange, shown, write
@@ -419,7 +419,6 @@ def _keep(git: Git, known: SessionSnapshots | None, wanted: SessionSnapshots) ->
     _change_references(git, wanted.session_id, "update", wanted.trees - before)
     path = _record(git.place, wanted.session_id)
     replace_file(path, json.dumps(pack(wanted)), durable=False)
-    _remember(path, wanted)
     _change_references(git, wanted.session_id, "delete", before - wanted.trees)
 
 
@@ -470,33 +469,7 @@ def _short(text: str) -> str:
 
 
 def _read_record(path: Path) -> SessionSnapshots | None:
-    """Read a record. Records are replaced as a whole and read several times per turn, so our own writes are cached."""
-    known = _records.get(path)
-    if known is not None and known[0] == _version(path):
-        return known[1]
-    try:
-        return unpack(json_object_in(path), SessionSnapshots)
-    except ValueError:
-        return None
-
-
-def _remember(path: Path, content: SessionSnapshots) -> None:
-    """Cache a record that was just written; the lock excludes other writers."""
-    if len(_records) >= _MOST_RECORDS:
-        _records.clear()
-    _records[path] = _version(path), content
-
-
-_records: Final[dict[Path, tuple[object, SessionSnapshots]]] = {}
-_MOST_RECORDS: Final = 64
-
-
-def _version(path: Path) -> tuple[int, int] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_ino
+    return unpack_if_valid(json_object_in(path), SessionSnapshots)
 
 
 # --- Plan and perform a rewind of a working tree to a snapshot --------------------------------------------------------
@@ -505,6 +478,21 @@ def _version(path: Path) -> tuple[int, int] | None:
 # repositories, and paths outside a sparse checkout. A file that the snapshot contains and git now ignores is read
 # again, so that undoing the rewind restores it. HEAD and the index are not changed. `helmsman.git.patches` writes the
 # files, all or nothing. All functions block; call them in threads.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewindTarget:
+    """State to which a working tree is to be rewound.
+
+    `after` is the tree after the last turn, or after the rewind that is undone. `leave_out` are files that are not work of
+    the session. `others` are the turns of other sessions in the same tree since then, oldest first.
+    """
+
+    git: Git
+    wanted: Snapshot
+    after: str | None
+    leave_out: Collection[str] = ()
+    others: Mapping[str, Sequence[TurnSnapshot]] = field(default_factory=dict[str, "Sequence[TurnSnapshot]"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -523,28 +511,14 @@ class FilesRewind:
     lost: Mapping[str, Sequence[str]] = field(default_factory=dict[str, "Sequence[str]"])
 
 
-def plan_rewind(
-    git: Git,
-    wanted: Snapshot,
-    *,
-    after: str | None,
-    leave_out: Collection[str] = (),
-    others: Mapping[str, Sequence[TurnSnapshot]] | None = None,
-) -> FilesRewind:
+def plan_rewind(target: RewindTarget) -> FilesRewind:
     """Return the changes that a rewind would make.
-
-    Args:
-        git: The working tree.
-        wanted: The target state.
-        after: The tree after the last turn.
-        leave_out: Files that are not work of the session.
-        others: The turns of other sessions in the same tree since then, oldest first.
 
     Raises:
         WorktreeError: Git cannot read the tree.
     """
-    with _planned(git, wanted, after, leave_out) as (plan, own):
-        lost = {session: _lost(own, turns, plan) for session, turns in (others or {}).items()}
+    with _planned(target) as (plan, own):
+        lost = {session: _lost(own, turns, plan) for session, turns in target.others.items()}
         return replace(plan, lost={session: tuple(map(shown, paths)) for session, paths in lost.items() if paths})
 
 
@@ -566,14 +540,7 @@ def _lost(git: Git, turns: Sequence[TurnSnapshot], plan: FilesRewind) -> list[st
     return sorted(path for path in touched if path in was_changed[begun_with[path]] and path in is_undone[left[path]])
 
 
-def rewind_files(
-    git: Git,
-    wanted: Snapshot,
-    *,
-    after: str | None,
-    leave_out: Collection[str],
-    agree: Callable[[FilesRewind, Git], None],
-) -> FilesRewind:
+def rewind_files(target: RewindTarget, agree: Callable[[FilesRewind, Git], None]) -> FilesRewind:
     """Rewind a working tree, all or nothing.
 
     `agree` receives exactly the change that will be made, and git with a view; an exception it raises cancels the
@@ -583,17 +550,16 @@ def rewind_files(
         ApplyConflict: A file is in the way. Nothing was touched.
         WorktreeError: Git failed, or a file cannot be written. Nothing was touched, or everything was restored.
     """
-    with one_at_a_time(git), _planned(git, wanted, after, leave_out) as (plan, own):
+    with one_at_a_time(target.git), _planned(target) as (plan, own):
         agree(plan, replace(own, index=None))
         write([plan_exchange(own, plan.now.tree, plan.wanted)])
         return plan
 
 
 @contextmanager
-def _planned(
-    git: Git, wanted: Snapshot, after: str | None, leave_out: Collection[str]
-) -> Iterator[tuple[FilesRewind, Git]]:
-    with state_now(git, leave_out) as (seen, now, index), scratch(seen) as own:
+def _planned(target: RewindTarget) -> Iterator[tuple[FilesRewind, Git]]:
+    wanted, after, leave_out = target.wanted, target.after, target.leave_out
+    with state_now(target.git, leave_out) as (seen, now, index), scratch(seen) as own:
         own = replace(own, objects=None)  # objects created here must persist
         assert own.index is not None
         with suppress(FileNotFoundError):  # the index does not exist
@@ -605,15 +571,13 @@ def _planned(
         if ignored:
             index_files(own, ignored)
             now = replace(now, tree=own.text("write-tree"))
-        target = _with_left(own, wanted.tree, now.tree, left)
-        diff = compare(own, now.tree, target, replace(now, left_out={}))
+        tree = _with_left(own, wanted.tree, now.tree, left)
+        diff = compare(own, now.tree, tree, replace(now, left_out={}))
         since = None
         if after is not None:
-            since = tuple(
-                map(shown, sorted({*_differing(own, after, now.tree)} & {*_differing(own, now.tree, target)}))
-            )
+            since = tuple(map(shown, sorted({*_differing(own, after, now.tree)} & {*_differing(own, now.tree, tree)})))
         yield (
-            FilesRewind(now=now, wanted=target, diff=diff, left=tuple(map(shown, sorted(left))), changed_since=since),
+            FilesRewind(now=now, wanted=tree, diff=diff, left=tuple(map(shown, sorted(left))), changed_since=since),
             own,
         )
 
