@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import anyio
 
-from helmsman.errors import NeedsAsyncio
+from helmsman.errors import HelmsmanError, NeedsAsyncio
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
@@ -56,6 +56,16 @@ async def background_tasks() -> AsyncIterator[TaskGroup]:
 def logging_failures(tasks: TaskGroup) -> TaskGroup:
     """Return a task group that logs the failure of a task when it happens, not only when the group ends."""
     return cast("TaskGroup", _LoggingFailures(tasks))
+
+
+async def log_failure(failed: str, function: Callable[[], Coroutine[Any, Any, object]]) -> None:
+    """Run a function for the background: its failure is logged, beside what `failed`, and ends nothing else."""
+    try:
+        await function()
+    except HelmsmanError as error:
+        log.warning("%s: %s", failed, error)
+    except Exception:
+        log.exception("%s", failed)
 
 
 class _LoggingFailures:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import anyio
 import anyio.to_thread
@@ -44,7 +44,7 @@ from helmsman.tasks.model import BUDGET, Task
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-    from helmsman.model.options import TurnInput, TurnKind
+    from helmsman.model.options import TurnKind
     from helmsman.sessions.session import Session
     from helmsman.steering.core import Steering
     from helmsman.tasks.prices import Prices
@@ -309,20 +309,15 @@ class Budgets:
             session.is_beginning()  # who stops it now waits until it can be stopped
             # Store the grant before anything else. In the background, because the caller that answers is cancelled as
             # soon as the question closes.
-            self._helm.in_background(partial(self._go_on, session, self._helm.task_writer.write, go_on))
+            self._helm.in_background(partial(self._store_and, go_on), f"session {session.id} could not continue")
             return
         self._helm.task_writer.explain(session.id, if_stopped=refused.message, if_over=refused.message)
         session.apply(failed_turn(session.id, refused))
         self._helm.make_room()
 
-    async def _go_on(self, session: Session, *steps: Callable[[], Awaitable[Any]]) -> None:
-        try:
-            for step in steps:
-                await step()
-        except HelmsmanError as error:  # the session has the error
-            log.warning("session %s could not continue: %s", session.id, error)
-        except Exception:
-            log.exception("session %s could not continue", session.id)
+    async def _store_and(self, go_on: Callable[[], Awaitable[None]]) -> None:
+        await self._helm.task_writer.write()
+        await go_on()
 
     # --- a turn runs -------------------------------------------------------------------------------------------------
 
@@ -338,7 +333,8 @@ class Budgets:
         if self.elsewhere is None and not self._budget(session.directory).amounts():
             return
         self._checking.add(session.id)
-        self._helm.in_background(partial(self._check, session))
+        failed = f"session {session.id} may be beyond its budget, and could not be stopped"
+        self._helm.in_background(partial(self._check, session), failed)
 
     async def _check(self, session: Session) -> None:
         self._again.add(session.id)
@@ -346,10 +342,6 @@ class Budgets:
             while session.id in self._again:
                 self._again.discard(session.id)
                 await self._check_budgets(session)
-        except HelmsmanError as error:
-            log.warning("session %s may be beyond its budget, and could not be stopped: %s", session.id, error)
-        except Exception:
-            log.exception("whether session %s is beyond its budget is not known", session.id)
         finally:
             self._checking.discard(session.id)
             self._again.discard(session.id)
@@ -397,11 +389,9 @@ class Budgets:
         engine = None if session.engine is None else session.engine.id
         spec = replace(session.request(turn), engine=engine).packed()
         self._helm.task_writer.go_on_later(session.id, {"spec": spec, "note": _WAITS, "waiting_for": BUDGET})
-        self._helm.in_background(partial(self._go_on_with, session, ended, turn, task_id))
+        go_on = partial(self._helm.continue_work, session, ended, turn, task_id)
+        self._helm.in_background(go_on, f"session {session.id} could not continue")
         return True
-
-    async def _go_on_with(self, session: Session, ended: TurnEnded, turn: TurnInput, task_id: str) -> None:
-        await self._go_on(session, partial(self._helm.continue_work, session, ended, turn, task_id))
 
     # --- limits of callers -------------------------------------------------------------------------------------------
 
@@ -430,13 +420,8 @@ class Budgets:
         self._helm.task_writer.explain(
             session.id, if_stopped=f"It was stopped: {why}", if_over=f"It had ended before it could be stopped: {why}"
         )
-        self._helm.in_background(partial(self._stop, session, task_id))
-
-    async def _stop(self, session: Session, task_id: str) -> None:
-        try:
-            await self._helm.interrupt(session.id)
-        except HelmsmanError as error:
-            log.warning("task %s spends more than it may and could not be stopped: %s", task_id, error)
+        failed = f"task {task_id} spends more than it may and could not be stopped"
+        self._helm.in_background(partial(self._helm.interrupt, session.id), failed)
 
 
 def _runs_freely(session: Session) -> bool:

@@ -154,13 +154,8 @@ class Plans:
             return
         turn = _next_turn(session, choice)
         # In the background, because the caller that answers is cancelled as soon as the question closes.
-        self._helm.in_background(partial(self._go_on, session, ended, turn))
-
-    async def _go_on(self, session: Session, ended: TurnEnded, turn: TurnInput) -> None:
-        try:
-            await self._helm.continue_work(session, ended, turn)
-        except HelmsmanError as error:  # the session has the error
-            log.warning("session %s could not continue from its plan: %s", session.id, error)
+        go_on = partial(self._helm.continue_work, session, ended, turn)
+        self._helm.in_background(go_on, f"session {session.id} could not continue from its plan")
 
 
 def _next_turn(session: Session, choice: Choice) -> TurnInput:

@@ -20,6 +20,7 @@ import anyio.to_thread
 from helmsman.agents.protocol import Begun, Capability
 from helmsman.approvals.rule_book import RuleBook
 from helmsman.base.caller_context import asking_client, current
+from helmsman.base.concurrency import log_failure
 from helmsman.base.files import DirectoryIdentity, refuse_moved
 from helmsman.base.programs import installation_places, remember_writable
 from helmsman.base.sanitize import one_line
@@ -260,9 +261,13 @@ class TurnRunner(Verbs, Hooks):
         """TaskWriter in which every turn is a task."""
         return self._writer
 
-    def in_background(self, function: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run a function in the background while this Helmsman, or its hub, is open. It must not raise."""
-        self._shared.tasks.start_soon(function)
+    def in_background(
+        self,
+        function: Callable[[], Coroutine[Any, Any, object]],
+        failed: str = "something in the background has failed",
+    ) -> None:
+        """Run a function in the background while this Helmsman, or its hub, is open. An error is logged, as `failed`."""
+        self._shared.tasks.start_soon(log_failure, failed, function)
 
     async def _open(
         self,
