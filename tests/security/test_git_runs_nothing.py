@@ -13,7 +13,7 @@ import pytest
 
 from helmsman import Helmsman
 from helmsman.capabilities.github_guide import github_guide
-from helmsman.capabilities.review_scope import resolve, with_instructions
+from helmsman.capabilities.reviews import resolve, with_instructions
 from helmsman.errors import HelmsmanError, WorktreeError
 from helmsman.git import lifecycle, tree_changes
 from helmsman.git.command import current_branch, find_git, read_settings, view_of

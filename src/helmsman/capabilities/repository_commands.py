@@ -4,16 +4,21 @@ They come with the repository, so they are treated as an agent's commands are: r
 nothing runs unasked. They run in the sandbox that the session's own commands have, never with more, in a bounded time; all
 they start ends with them. Of the environment they get an allow list, and what the user's own settings name besides. Their
 output is kept to a tail, without colours and secrets.
+
+A turn for which they run is held until they have ended (`hold_turn`).
 """
 
 from __future__ import annotations
 
 import glob
+import logging
 import re
 import secrets
 import signal
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -27,19 +32,22 @@ from helmsman.base.caller_context import environment
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.redaction import redact
 from helmsman.base.sanitize import word_set
-from helmsman.errors import InvalidInput, InvalidSetting, Unsupported
+from helmsman.errors import HelmsmanError, InvalidInput, InvalidSetting, Unsupported
 from helmsman.model.events import TurnEnded
 from helmsman.model.options import WRITES, Writes
 from helmsman.model.questions import APPROVE, APPROVE_SESSION, DENY, REFUSALS, Choice, Prompt, Question, own_question
+from helmsman.steering.turn_errors import failed_turn, known_error
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
 
     from helmsman.agents.registry import Agents
     from helmsman.git.worktree import Worktree
     from helmsman.sessions.session import Session
     from helmsman.settings import Settings
     from helmsman.steering.core import Steering
+
+log = logging.getLogger(__name__)
 
 STOPPED: Final = "the turn was stopped"
 OUTPUT_BYTES: Final = 256 * 1024
@@ -294,3 +302,71 @@ class _Tail:
     def text(self) -> str:
         text = bytes(self._kept[-OUTPUT_BYTES:]).decode("utf-8", "replace").replace("\r\n", "\n")
         return redact(_ANSI.sub("", text))
+
+
+# --- Hold a requested turn while Helmsman itself works in its session ----------------------------------------------------
+
+Doing: TypeAlias = "Callable[[HeldTurn], Awaitable[TurnEnded | None]]"
+"""Work before a turn begins. If it returns an end, or raises an error, the turn is over without having begun."""
+
+
+class HeldTurn:
+    """Turn that waits."""
+
+    def __init__(self, helm: Steering, session: Session) -> None:
+        self.helm = helm
+        self.session = session
+        self._scope = anyio.CancelScope()
+
+    @contextmanager
+    def at_work(self, what: str) -> Iterator[None]:
+        """Something that takes its time. Questions end by themselves when the session is interrupted; this does here."""
+        self.session.ask_own(what, self._stop)
+        try:
+            yield
+        finally:
+            _no_longer_asks(self.session, what)
+
+    def _stop(self, *_: object) -> None:
+        end_stopped(self.helm, self.session)
+        self._scope.cancel()
+
+    async def run(self, task_id: str, do: Doing, go_on: Callable[[], Awaitable[None]]) -> None:
+        """Do it, then have the turn begin."""
+        session = self.session
+        with self._scope:
+            ended = await self._do(do)
+        # An interrupt has ended the turn already.
+        if self._scope.cancelled_caught or not session.state.is_running:
+            return
+        # The work itself has ended the turn, for example because a question had no answer.
+        if ended is not None:
+            session.apply(ended)
+            self.helm.make_room()
+            return
+        self.helm.task_writer.update(task_id, {"note": None})
+        session.is_beginning()  # who stops it now waits until it can be stopped
+        await go_on()
+
+    async def _do(self, do: Doing) -> TurnEnded | None:
+        try:
+            return await do(self)
+        except Exception as error:
+            if not isinstance(error, HelmsmanError):
+                log.exception("a step before a turn of session %s failed", self.session.id)
+            return failed_turn(self.session.id, known_error(error))
+
+
+def _no_longer_asks(session: Session, own: str) -> None:
+    if session.own_question is not None and session.own_question[0] == own:
+        session.drop_own_question()
+
+
+def hold_turn(
+    helm: Steering, session: Session, task_id: str, note: str, do: Doing, go_on: Callable[[], Awaitable[None]]
+) -> None:
+    """Hold a turn until some work is done; `note` describes the work."""
+    helm.task_writer.hold(task_id, session, {"note": note})
+    session.begun.set()  # who stops it now stops this
+    run = partial(HeldTurn(helm, session).run, task_id, do, go_on)
+    helm.in_background(run, f"session {session.id} could not continue")

@@ -8,7 +8,6 @@ findings against it, and whether files have changed since.
 
 from __future__ import annotations
 
-import logging
 import re
 from functools import partial
 from pathlib import Path
@@ -31,18 +30,11 @@ from helmsman.capabilities.outcomes.claims import (
     untouched,
     verdict,
 )
-from helmsman.capabilities.review_scope import (
-    default_target,
-    diff_of,
-    has_untracked,
-    in_words,
-    nothing_in_words,
-    resolve,
-    with_instructions,
-)
-from helmsman.errors import HelmsmanError, InvalidInput, ReviewUnreadable
-from helmsman.git.command import find_git
+from helmsman.errors import InvalidInput, ReviewUnreadable
+from helmsman.git.command import Git, find_git
 from helmsman.git.diff import read_diff
+from helmsman.git.snapshot import scratch
+from helmsman.git.tree_changes import compare, diff_of_directory
 from helmsman.model.events import Review
 from helmsman.model.inputs import session_options, takes_safety_options, turn_input
 from helmsman.model.nature import BEGINS, READS, verb
@@ -53,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from helmsman.steering.core import Steering
+
 
 # --- Reviews by agents without a review mode: a prompt shows the diff and asks for findings as JSON -------------------
 
@@ -154,8 +147,6 @@ def _shown(diff: str) -> str:
     return f"{shown}(The diff is longer than that. Read these files yourself: {named})\n"
 
 
-log = logging.getLogger(__name__)
-
 _UNTRACKED: Final = "The untracked files that `git status` shows belong to the changes."
 _NEEDS_DIFF: Final = (
     "This agent has no review of its own and is shown a diff, so that it needs to know of what. Give uncommitted, a branch "
@@ -243,10 +234,11 @@ class Reviews:
             base = None if session is None or session.worktree is None else session.worktree.base
             target = await anyio.to_thread.run_sync(default_target, directory, base, state_dir)
         wanted = _checked(target, instructions)
-        resolved = await anyio.to_thread.run_sync(resolve, directory, wanted, state_dir)
-        if resolved is None:
+        found = await anyio.to_thread.run_sync(resolve, directory, wanted, state_dir)
+        if found is None:
             return BegunReview(nothing=nothing_in_words(wanted))
-        diff, reviewed = await anyio.to_thread.run_sync(_look_at, directory, resolved, state_dir)
+        resolved, diff = found
+        reviewed = await anyio.to_thread.run_sync(_look_at, directory, diff, state_dir)
         own = await self._has_own(reviewer)
         text, review = await self.prepare(directory, resolved, instructions, diff, own=own)
         on_task = partial(self._keep, reviewed, on_task)
@@ -268,7 +260,8 @@ class Reviews:
             await self._helm.agent_records.refuse_archived(session.id)
             session.handle_questions(on_question)
             session = await self._in_session(session, text, review, on_task)
-        self._helm.in_background(partial(self._look_at_its_end, session))
+        look_at_end = partial(self._look_at_its_end, session)
+        self._helm.in_background(look_at_end, f"the review in session {session.id} cannot be read")
         return BegunReview(session=session)
 
     async def prepare(
@@ -307,12 +300,7 @@ class Reviews:
     async def _look_at_its_end(self, session: Session) -> None:
         """See whether anything was changed as soon as a review has ended, whenever its report is asked for."""
         await session.wait(until="end")
-        try:
-            await self.report(session.id)
-        except HelmsmanError as error:
-            log.info("the review in session %s cannot be read: %s", session.id, error)
-        except Exception:
-            log.exception("the review in session %s cannot be looked at", session.id)
+        await self.report(session.id)
 
     async def _in_session(
         self, session: Session, text: str, target: ReviewTarget, on_task: Callable[[str], None] | None
@@ -362,14 +350,12 @@ class Reviews:
         return await engine.review_report(session.id, shown[-1] if shown and session.status == "done" else None)
 
 
-def _look_at(directory: Path, target: ReviewTarget, state_dir: Path) -> tuple[str | None, Reviewed]:
-    """Return the diff of a target, if there is one, and the data to check findings against."""
+def _look_at(directory: Path, diff: str | None, state_dir: Path) -> Reviewed:
+    """Return the data to check findings against."""
     git = find_git(directory, state_dir)
     root = directory if git is None else git.work_tree
     before = None if git is None else look(root, state_dir)
-    diff = None if target.kind == "custom" else diff_of(directory, target, state_dir).text
-    shown = None if diff is None else ShownDiff.of_text(root, diff)
-    return diff, Reviewed(root=str(root), shown=shown, before=before)
+    return Reviewed(root=str(root), shown=None if diff is None else ShownDiff.of_text(root, diff), before=before)
 
 
 def _fields(told: ReviewReport | Finding) -> dict[str, Any]:
@@ -422,3 +408,136 @@ def _checked(target: ReviewTarget, instructions: str | None) -> ReviewTarget:
         missing = {"base": "branch", "commit": "commit", "custom": "instructions"}[target.kind]
         raise InvalidInput(f"A review of kind {target.kind} needs the {missing}. Give it.", parameter=missing)
     return target
+
+
+# --- The target of a review, determined with git before an agent starts. These functions block ---------------------------
+_EMPTY_TREE: Final = ("hash-object", "-t", "tree", "--stdin")
+_FINDINGS: Final = "Provide prioritized, actionable findings."
+
+
+def resolve(directory: Path, target: ReviewTarget, state_dir: Path) -> tuple[ReviewTarget, str | None] | None:
+    """Return the target with unambiguous names for Codex, and its diff; None if there is nothing to review.
+
+    A `custom` target has no diff.
+
+    Raises:
+        InvalidInput: The branch or the commit does not exist, or this is not a git repository.
+        WorktreeError: Git cannot be run, or fails.
+    """
+    if target.kind == "custom":
+        return target, None
+    git = find_git(directory, state_dir)
+    if git is None:
+        raise InvalidInput(
+            f"{directory} is not in a git repository, so there are no changes to review. Name a repository, or say with "
+            "instructions what to review.",
+            parameter="working_directory",
+        )
+    if target.kind == "commit":
+        commit = _commit(git, target.value, "commit")
+        target = replace(target, value=commit)
+        with scratch(git) as seen:
+            diff = compare(seen, _before(seen, commit), seen.text("rev-parse", f"{commit}^{{tree}}"))
+    else:
+        since = comparison(git, target.value) if target.kind == "base" else None
+        diff = diff_of_directory(directory, since, state_dir=state_dir)
+    is_nothing = not (diff.patch or diff.nested or diff.left_out)
+    return None if is_nothing else (target, diff.text)
+
+
+def nothing_in_words(target: ReviewTarget) -> str:
+    """Return a sentence that there is nothing to review."""
+    match target.kind:
+        case "base":
+            return f"There is nothing to review: nothing differs from {target.value}."
+        case "commit":
+            return f"There is nothing to review: commit {target.value} changes nothing."
+        case _:
+            return "There is nothing to review: there are no uncommitted changes."
+
+
+def in_words(target: ReviewTarget) -> str:
+    """Describe a target in a sentence."""
+    match target.kind:
+        case "uncommitted":
+            return "Review the uncommitted changes."
+        case "base":
+            return f"Review the changes against {target.value}."
+        case "commit":
+            return f"Review commit {target.value}."
+        case "custom":
+            return target.value
+
+
+def with_instructions(directory: Path, target: ReviewTarget, instructions: str, state_dir: Path) -> ReviewTarget:
+    """Combine a target with instructions.
+
+    Codex accepts only one of the two, so the target becomes words as in Codex.
+    """
+    match target.kind:
+        case "uncommitted":
+            what = "Review the current code changes (staged, unstaged, and untracked files)."
+        case "base":
+            git = find_git(directory, state_dir)
+            base = comparison(git, target.value) if git is not None else target.value
+            what = (
+                f"Review the code changes against the base branch '{target.value}'. Run `git diff {base}` to inspect the "
+                "changes."
+            )
+        case "commit":
+            what = f"Review the code changes introduced by commit {target.value}."
+        case _:
+            what = target.value
+    return ReviewTarget(kind="custom", value=f"{what} {_FINDINGS}\n\n{instructions}")
+
+
+def commit_named(directory: Path, name: str, state_dir: Path) -> str:
+    """Return the commit that a name means.
+
+    Raises:
+        InvalidInput: It does not exist.
+    """
+    git = find_git(directory, state_dir)
+    if git is None:
+        raise InvalidInput(f"{directory} is not in a git repository. Name one.", parameter="cwd")
+    return _commit(git, name, "base")
+
+
+def _commit(git: Git, name: str, parameter: str) -> str:
+    commit = git.commit(name)
+    if commit is None:
+        raise InvalidInput(
+            f"{git.work_tree} has no {parameter} {name!r:.200}. Name one that exists, as `git log` or `git branch --all` "
+            "shows.",
+            parameter=parameter,
+        )
+    return commit
+
+
+def comparison(git: Git, branch: str) -> str:
+    """Return the merge base with the branch, to compare the working tree with."""
+    base = _commit(git, branch, "branch")
+    # 1: there is no common history. 128: HEAD has no commit.
+    answer = git.run("merge-base", base, "HEAD", accept=(0, 1, 128))
+    return answer.output.decode("ascii").strip() if answer.code == 0 else base
+
+
+def default_target(directory: Path, base: str | None, state_dir: Path) -> ReviewTarget:
+    """Return the default target: uncommitted changes, and in a worktree everything since its `base`."""
+    git = None if base is None else find_git(directory, state_dir)
+    # Without a new commit, all changes since `base` are uncommitted ones.
+    if git is None or base is None or git.commit("HEAD") == base:
+        return ReviewTarget()
+    return ReviewTarget(kind="base", value=base)
+
+
+def has_untracked(directory: Path, state_dir: Path) -> bool:
+    """Return whether there are files that a comparison with a commit does not show."""
+    git = find_git(directory, state_dir)
+    return git is not None and bool(git.run("ls-files", "--others", "--exclude-standard", "--directory").output)
+
+
+def _before(git: Git, commit: str) -> str:
+    """Return the parent tree of a commit; an empty tree for the first commit."""
+    parent = f"{commit}^1"
+    return git.text("rev-parse", f"{parent}^{{tree}}") if git.has(parent) else git.text(*_EMPTY_TREE)

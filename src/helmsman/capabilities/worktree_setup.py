@@ -19,8 +19,14 @@ import anyio.to_thread
 from helmsman.agents.protocol import Capability
 from helmsman.base.files import replace_file
 from helmsman.base.structs import replace
-from helmsman.capabilities.held_turns import HeldTurn, hold_turn
-from helmsman.capabilities.repository_commands import STOPPED, CommandAllowance, consent_of, run_command
+from helmsman.capabilities.repository_commands import (
+    STOPPED,
+    CommandAllowance,
+    HeldTurn,
+    consent_of,
+    hold_turn,
+    run_command,
+)
 from helmsman.errors import HelmsmanError, InvalidSetting
 from helmsman.git.command import find_git
 from helmsman.git.worktree import Worktree, set_up_of, write_record

@@ -15,9 +15,10 @@ from helmsman.base.structs import Value
 
 
 class TurnGate(Value, frozen=True, kw_only=True):
-    """Step of a job before one of its turns begins (`helmsman.capabilities.held_turns`); `note` describes it while it lasts.
+    """Step of a job before one of its turns begins (`helmsman.capabilities.repository_commands.HeldTurn`).
 
-    With `only_asks` the turn does not reach the agent: Helmsman only asks a question in the session.
+    `note` describes it while it lasts. With `only_asks` the turn does not reach the agent: Helmsman only asks a question in
+    the session.
     """
 
     note: str

@@ -22,7 +22,7 @@ from helmsman.capabilities.outcomes.claims import (
     verdict,
     within_scope,
 )
-from helmsman.capabilities.outcomes.experiments import compare_interfaces
+from helmsman.capabilities.outcomes.differential import compare_interfaces
 from tests.capabilities.outcomes.conftest import write
 
 DIFF = """diff --git a/app.py b/app.py
@@ -160,7 +160,7 @@ def test_public_interfaces_before_and_after_are_compared() -> None:
     files["pkg/c.py"] = (b"__all__ = ['x']\ndef x(): ...\ndef y(): ...\n", b"__all__ = ['x']\ndef x(): ...\n")
     files["broken.py"] = (b"def", b"x = 1")
     files["tests/test_a.py"] = (None, b"def test_a(): ...\n")
-    told = compare_interfaces(files, lambda path: files[path][0], lambda path: files[path][1])
+    told = compare_interfaces(files, {path: both for path, both in files.items() if path.endswith(".py")})
     assert dict(told.added) == {"pkg.a.new": "def new()"}
     assert dict(told.changed) == {
         "pkg.a.A.go": {

@@ -1,4 +1,4 @@
-"""Compare what Python functions return before and after a refactoring, in the clean room.
+"""Compare interfaces in Python, and what functions return, before and after a refactoring, in the clean room.
 
 The tests of the repository run once on the code before, and `probe` records how they call the public functions and methods
 that the change reaches. Then the recorded calls, and others that Hypothesis generates, run on the code before and after. A
@@ -28,7 +28,7 @@ from helmsman.capabilities.outcomes.claims import Evidence, Verdict, verdict
 from helmsman.capabilities.outcomes.probe import OTHER_STATE, STATE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from helmsman.capabilities.outcomes.experiments import Experiment
 
@@ -78,8 +78,7 @@ class Function(Value, frozen=True, kw_only=True):
     @property
     def label(self) -> str:
         """Name with its module, by its path."""
-        module = self.path.removesuffix(".py").removesuffix("/__init__").removeprefix("src/").replace("/", ".")
-        return f"{module}.{self.name}"
+        return f"{_module_of(self.path)}.{self.name}"
 
 
 class _Recording(Value, frozen=True, kw_only=True):
@@ -123,6 +122,120 @@ class Comparison(Value, frozen=True, kw_only=True):
 def _first(names: Sequence[str], between: str = ", ") -> str:
     more = f"{between}{len(names) - _MOST_SHOWN} more" if len(names) > _MOST_SHOWN else ""
     return between.join(names[:_MOST_SHOWN]) + more
+
+
+# --- compare the public interface, by the syntax tree ------------------------------------------------------------------
+
+# Public are names without a leading underscore: modules, classes, functions and methods with their parameters, and
+# constants in capitals. A literal `__all__` takes precedence. Files in other languages are reported as unknown.
+
+
+class InterfaceChange(Value, frozen=True, kw_only=True):
+    """Change of the public interface: names with their declarations.
+
+    `same` says that no known declaration changed, `unknown` lists files in other languages.
+    """
+
+    same: bool
+    added: Mapping[str, str]
+    removed: Mapping[str, str]
+    changed: Mapping[str, Mapping[str, str]]
+    unknown: tuple[str, ...] = ()
+
+
+async def interfaces(checks: Experiment) -> InterfaceChange:
+    """Compare the public interface before and after a change."""
+    changed = sorted(await checks.changed())
+    contents = {path: await checks.both(path) for path in changed if path.endswith(".py")}
+    return await anyio.to_thread.run_sync(compare_interfaces, changed, contents)
+
+
+def compare_interfaces(
+    changed: Iterable[str], contents: Mapping[str, tuple[bytes | None, bytes | None]]
+) -> InterfaceChange:
+    """Compare the public interface of changed files, by the content of those in Python before and after."""
+    old: dict[str, str] = {}
+    new: dict[str, str] = {}
+    unknown: list[str] = []
+    for path in (path for path in changed if own_kind(path) is None):
+        if path not in contents:
+            unknown.append(path)
+            continue
+        try:
+            for names, content in zip((old, new), contents[path], strict=True):
+                names.update({} if content is None else public_names(path, content))
+        except (SyntaxError, ValueError, RecursionError):
+            unknown.append(path)
+    changed_names = (name for name in sorted(old.keys() & new.keys()) if old[name] != new[name])
+    return InterfaceChange(
+        same=old == new,
+        added={name: new[name] for name in sorted(new.keys() - old.keys())},
+        removed={name: old[name] for name in sorted(old.keys() - new.keys())},
+        changed={name: {"before": old[name], "after": new[name]} for name in changed_names},
+        unknown=tuple(unknown),
+    )
+
+
+def public_names(path: str, content: bytes) -> dict[str, str]:
+    """Return the public names of a Python module, qualified, with their declarations.
+
+    Raises:
+        SyntaxError: The content is not Python.
+        ValueError: The content cannot be parsed.
+    """
+    module = _module_of(path)
+    if any(part.startswith("_") and part != "__init__" for part in module.split(".")):
+        return {}
+    tree = ast.parse(content)
+    listed = _listed(tree)
+    return {
+        f"{module}.{name}": shown
+        for name, shown in _declared(tree.body)
+        if (name.partition(".")[0] in listed if listed is not None else _is_public(name))
+    }
+
+
+def _listed(tree: ast.Module) -> frozenset[str] | None:
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and any(isinstance(to, ast.Name) and to.id == "__all__" for to in node.targets):
+            try:
+                return frozenset(map(str, ast.literal_eval(node.value)))
+            except (ValueError, TypeError):
+                return None
+    return None
+
+
+def _declared(body: Iterable[ast.stmt], inside: str = "") -> Iterator[tuple[str, str]]:
+    for node in body:
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                kind = "async def" if isinstance(node, ast.AsyncFunctionDef) else "def"
+                returns = "" if node.returns is None else f" -> {ast.unparse(node.returns)}"
+                name = inside + node.name
+                if not inside or _is_public(node.name):
+                    yield name, f"{kind} {node.name}({ast.unparse(node.args)}){returns}"
+            case ast.ClassDef():
+                bases = ", ".join(ast.unparse(base) for base in node.bases)
+                yield inside + node.name, f"class {node.name}({bases})" if bases else f"class {node.name}"
+                yield from _declared(node.body, f"{inside}{node.name}.")
+            case ast.Assign():
+                targets = (to.id for to in node.targets if isinstance(to, ast.Name))
+                yield from ((inside + name, name) for name in targets if name.isupper() or inside)
+            case ast.AnnAssign(target=ast.Name(id=name)) if name.isupper() or inside:
+                yield inside + name, f"{name}: {ast.unparse(node.annotation)}"
+            # A name may be declared under a condition, such as the version of Python.
+            case ast.If():
+                yield from _declared([*node.body, *node.orelse], inside)
+            case _:
+                pass
+
+
+def _module_of(path: str) -> str:
+    return path.removesuffix(".py").removesuffix("/__init__").removeprefix("src/").replace("/", ".")
+
+
+def _is_public(name: str) -> bool:
+    return all(not part.startswith("_") or (part.startswith("__") and part.endswith("__")) for part in name.split("."))
 
 
 # --- find the functions that a change reaches ------------------------------------------------------------------------
@@ -171,10 +284,6 @@ def affected_functions(path: str, before: bytes, after: bytes) -> list[Function]
         for name, part in old.items()
         if part.node is not None and _is_public(name) and (name in changed or part.uses & reached)
     ]
-
-
-def _is_public(name: str) -> bool:
-    return all(not part.startswith("_") or (part.startswith("__") and part.endswith("__")) for part in name.split("."))
 
 
 def _why_not(before: ast.FunctionDef | ast.AsyncFunctionDef, after: _Part | None) -> str | None:

@@ -16,7 +16,6 @@ import shlex
 import time
 import tomllib
 import uuid
-from collections.abc import Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -27,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import anyio.to_thread
 
-from helmsman.base.structs import Value, replace
+from helmsman.base.structs import replace
 from helmsman.capabilities.outcomes.check_files import (
     ChangedFiles,
     OwnFile,
@@ -50,7 +49,7 @@ from helmsman.git.diff import read_diff
 from helmsman.git.patches import named
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from typing import TypeVar
 
     from helmsman.capabilities.outcomes.checks import CheckResult, CheckRunner
@@ -58,111 +57,6 @@ if TYPE_CHECKING:
     from helmsman.git.tree_changes import TreeDiff
 
     T = TypeVar("T")
-
-
-# --- Compare the public interface before and after a change, for Python only, by its syntax tree ----------------------
-
-# Public are names without a leading underscore: modules, classes, functions and methods with their parameters, and
-# constants in capitals. A literal `__all__` takes precedence. Files in other languages are reported as unknown.
-
-
-class InterfaceChange(Value, frozen=True, kw_only=True):
-    """Change of the public interface: names with their declarations.
-
-    `same` says that no known declaration changed, `unknown` lists files in other languages.
-    """
-
-    same: bool
-    added: Mapping[str, str]
-    removed: Mapping[str, str]
-    changed: Mapping[str, Mapping[str, str]]
-    unknown: tuple[str, ...] = ()
-
-
-def compare_interfaces(
-    changed: Iterable[str], before: Callable[[str], bytes | None], after: Callable[[str], bytes | None]
-) -> InterfaceChange:
-    """Compare the public interface of changed files, by their content before and after (None for no file)."""
-    old: dict[str, str] = {}
-    new: dict[str, str] = {}
-    unknown: list[str] = []
-    for path in changed:
-        if own_kind(path) is not None:
-            continue
-        if not path.endswith(".py"):
-            unknown.append(path)
-            continue
-        try:
-            for names, content in ((old, before(path)), (new, after(path))):
-                names.update({} if content is None else public_names(path, content))
-        except (SyntaxError, ValueError, RecursionError):
-            unknown.append(path)
-    changed_names = (name for name in sorted(old.keys() & new.keys()) if old[name] != new[name])
-    return InterfaceChange(
-        same=old == new,
-        added={name: new[name] for name in sorted(new.keys() - old.keys())},
-        removed={name: old[name] for name in sorted(old.keys() - new.keys())},
-        changed={name: {"before": old[name], "after": new[name]} for name in changed_names},
-        unknown=tuple(unknown),
-    )
-
-
-def public_names(path: str, content: bytes) -> dict[str, str]:
-    """Return the public names of a Python module, qualified, with their declarations.
-
-    Raises:
-        SyntaxError: The content is not Python.
-        ValueError: The content cannot be parsed.
-    """
-    module = path.removesuffix(".py").removesuffix("/__init__").removeprefix("src/").replace("/", ".")
-    if any(part.startswith("_") and part != "__init__" for part in module.split(".")):
-        return {}
-    tree = ast.parse(content)
-    listed = _listed(tree)
-    return {
-        f"{module}.{name}": shown
-        for name, shown in _declared(tree.body)
-        if (name.partition(".")[0] in listed if listed is not None else not _is_private(name))
-    }
-
-
-def _is_private(name: str) -> bool:
-    return any(part.startswith("_") and not part.endswith("__") for part in name.split("."))
-
-
-def _listed(tree: ast.Module) -> frozenset[str] | None:
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and any(isinstance(to, ast.Name) and to.id == "__all__" for to in node.targets):
-            try:
-                return frozenset(map(str, ast.literal_eval(node.value)))
-            except (ValueError, TypeError):
-                return None
-    return None
-
-
-def _declared(body: Iterable[ast.stmt], inside: str = "") -> Iterator[tuple[str, str]]:
-    for node in body:
-        match node:
-            case ast.FunctionDef() | ast.AsyncFunctionDef():
-                kind = "async def" if isinstance(node, ast.AsyncFunctionDef) else "def"
-                returns = "" if node.returns is None else f" -> {ast.unparse(node.returns)}"
-                name = inside + node.name
-                if not (inside and _is_private(node.name)):
-                    yield name, f"{kind} {node.name}({ast.unparse(node.args)}){returns}"
-            case ast.ClassDef():
-                bases = ", ".join(ast.unparse(base) for base in node.bases)
-                yield inside + node.name, f"class {node.name}({bases})" if bases else f"class {node.name}"
-                yield from _declared(node.body, f"{inside}{node.name}.")
-            case ast.Assign():
-                targets = (to.id for to in node.targets if isinstance(to, ast.Name))
-                yield from ((inside + name, name) for name in targets if name.isupper() or inside)
-            case ast.AnnAssign(target=ast.Name(id=name)) if name.isupper() or inside:
-                yield inside + name, f"{name}: {ast.unparse(node.annotation)}"
-            # A name may be declared under a condition, such as the version of Python.
-            case ast.If():
-                yield from _declared([*node.body, *node.orelse], inside)
-            case _:
-                pass
 
 
 RUNS: Final = 3
@@ -404,15 +298,6 @@ class Experiment:
             return remarks(self._files(), {one.path for one in self.held}, reads, added)
 
         return await _blocking(look)
-
-    async def interfaces(self) -> InterfaceChange:
-        """Compare the public interface before and after."""
-        room, changed = self._room, await self.changed()
-        return await _blocking(
-            lambda: compare_interfaces(
-                sorted(changed), lambda path: room.content(room.base, path), lambda path: room.content(room.now, path)
-            )
-        )
 
     async def _at(
         self, tree: str, command: str, *, allowed_as: str | None = None, timeout: float | None = None

@@ -12,17 +12,16 @@ from opentelemetry import trace
 
 from helmsman.base.caller_context import current
 from helmsman.base.structs import pack, replace, unpack_if_valid
-from helmsman.capabilities.held_turns import hold_turn
 from helmsman.capabilities.outcomes.agent_selection import choose
 from helmsman.capabilities.outcomes.claims import require_repository, within_scope
 from helmsman.capabilities.outcomes.judging import judging_for
-from helmsman.capabilities.outcomes.planning import plan
 from helmsman.capabilities.outcomes.request import AUTO, NEVER, Wanted
 from helmsman.capabilities.outcomes.reviewing import review, target_of
 from helmsman.capabilities.outcomes.solving import Debug, NewTests, Refactor
-from helmsman.capabilities.outcomes.steps import loop
+from helmsman.capabilities.outcomes.steps import loop, plan
 from helmsman.capabilities.outcomes.work import Work, asks, seconds_left
-from helmsman.capabilities.review_scope import commit_named
+from helmsman.capabilities.repository_commands import hold_turn
+from helmsman.capabilities.reviews import commit_named
 from helmsman.errors import HelmsmanError, InvalidInput
 from helmsman.git.command import find_git
 from helmsman.model.events import QuestionAsked, QuestionClosed, TurnEnded

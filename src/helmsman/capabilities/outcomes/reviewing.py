@@ -29,8 +29,7 @@ from helmsman.capabilities.outcomes.claims import (
 )
 from helmsman.capabilities.outcomes.reports import ReportUnreadable, SecondLooks, asked_for, prompt, quoted, read_report
 from helmsman.capabilities.outcomes.work import Candidate, TurnNotDone
-from helmsman.capabilities.review_scope import diff_of, in_words, nothing_in_words, resolve
-from helmsman.capabilities.reviews import Reviews
+from helmsman.capabilities.reviews import Reviews, in_words, nothing_in_words, resolve
 from helmsman.errors import HelmsmanError, InvalidInput, ReviewUnreadable
 from helmsman.model.options import ReviewKind, ReviewTarget
 from helmsman.model.prompts import UNREADABLE
@@ -78,12 +77,13 @@ class _Reviewing:
         if isinstance(given, str):
             return cls(work, root, None, given, "the diff that was given")
         target = target_of(work.wanted.more)
-        resolved = await anyio.to_thread.run_sync(resolve, root, target, state_dir)
-        if resolved is None:
-            return cls(work, root, target, "", nothing_in_words(target))
-        diff = await work.once(
-            "diff", partial(anyio.to_thread.run_sync, lambda: diff_of(root, resolved, state_dir).text)
+        # The target is resolved once: after a restart, its name may mean another commit.
+        found = await work.once(
+            "diff", partial(anyio.to_thread.run_sync, lambda: pack(resolve(root, target, state_dir)))
         )
+        if found is None:
+            return cls(work, root, target, "", nothing_in_words(target))
+        resolved, diff = unpack(found[0], ReviewTarget), found[1]
         return cls(work, root, resolved, diff, in_words(resolved))
 
     async def run(self) -> TaskOutcome:

@@ -21,7 +21,7 @@ from helmsman.base.structs import pack, unpack
 from helmsman.base.truncate import counted
 from helmsman.capabilities.outcomes.checks import CheckResult, find_the_check, runner_for
 from helmsman.capabilities.outcomes.claims import Evidence, Verdict, joined, places_exist, verdict, within_scope
-from helmsman.capabilities.outcomes.differential import Comparison, compare
+from helmsman.capabilities.outcomes.differential import Comparison, compare, interfaces
 from helmsman.capabilities.outcomes.experiments import MORE_RUNS, RUNS, steadily, trial
 from helmsman.capabilities.outcomes.judging import Judging, objections
 from helmsman.capabilities.outcomes.reports import (
@@ -52,12 +52,12 @@ from helmsman.tasks.jobs import TurnGate
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from helmsman.capabilities.held_turns import HeldTurn
     from helmsman.capabilities.outcomes.check_files import OwnFile
     from helmsman.capabilities.outcomes.checks import CheckRunner
     from helmsman.capabilities.outcomes.experiments import Experiment
     from helmsman.capabilities.outcomes.reports import ApplyOutcome, DiffData
     from helmsman.capabilities.outcomes.work import DoneTurn, Work
+    from helmsman.capabilities.repository_commands import HeldTurn
     from helmsman.git.tree_changes import TreeDiff
     from helmsman.settings import OnLimit
     from helmsman.tasks.outcome import TaskOutcome
@@ -626,7 +626,7 @@ class Refactor(ChangeJob):
         green = verdict([Evidence(ok=after.passed, what=f"After the change: {after.in_words()}.", detail=after.tail)])
         scope = within_scope(await checks.changed(), self._scope)
         compared = await compare(checks, self.command, after.seconds) if after.passed else Comparison()
-        more = {"interfaces": (await checks.interfaces()).to_json(), "comparison": compared.to_json()}
+        more = {"interfaces": (await interfaces(checks)).to_json(), "comparison": compared.to_json()}
         ended = came_to_its_end(before, after)
         verdicts = self.judge(before), green, ended, scope, compared.verdict
         return await self._with_check(checks, after, *verdicts, more=more)

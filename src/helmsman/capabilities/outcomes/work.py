@@ -38,10 +38,9 @@ if TYPE_CHECKING:
 
     from helmsman.agents.protocol import Begun, Engine
     from helmsman.capabilities.all_tasks import Tasks
-    from helmsman.capabilities.held_turns import HeldTurn
     from helmsman.capabilities.outcomes.agent_selection import Chosen
     from helmsman.capabilities.outcomes.request import Wanted
-    from helmsman.capabilities.repository_commands import CommandAllowance, Consent
+    from helmsman.capabilities.repository_commands import CommandAllowance, Consent, HeldTurn
     from helmsman.git.worktree import Worktree
     from helmsman.model.options import TurnOptions
     from helmsman.model.questions import Choice, Question
