@@ -16,6 +16,7 @@ from helmsman.base.structs import replace
 from helmsman.capabilities.outcomes import experiments
 from helmsman.capabilities.outcomes.checks import CheckResult
 from helmsman.capabilities.outcomes.claims import CitedLines
+from helmsman.capabilities.outcomes.differential import interfaces
 from helmsman.capabilities.outcomes.experiments import lines_taken_out, operators_changed, trial
 from helmsman.capabilities.outcomes.reproduction import fixed, reproduced
 from helmsman.capabilities.repository_commands import CommandAllowance
@@ -269,7 +270,7 @@ async def test_new_tests_of_new_code_fail_against_the_code_before_or_a_hunk_take
     place.put({"calc.py": FIXED, "tests/test_new.py": TESTS})
     async with trial(place.runner) as checks:
         shown = await checks.can_fail(PYTEST)
-        interface = await checks.interfaces()
+        interface = await interfaces(checks)
     seen = [one.what for one in shown.evidence]
     assert "Against the code before the change a new test fails, 3 times of 3: tests/test_new.py::test_add." in seen
     assert any(one.endswith("tests/test_new.py::test_double.") for one in seen), "the change does not concern it"
@@ -280,7 +281,7 @@ async def test_new_tests_of_new_code_fail_against_the_code_before_or_a_hunk_take
     place.put({"tests/test_new.py": half})
     async with trial(place.runner) as checks:
         shown = await checks.can_fail(PYTEST)
-        interface = await checks.interfaces()
+        interface = await interfaces(checks)
     seen = [one.what for one in shown.evidence]
     assert "Against calc.py without line 10 a new test fails, 3 times of 3: tests/test_new.py::test_half." in seen
     assert shown.verified
