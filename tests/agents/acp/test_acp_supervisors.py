@@ -16,7 +16,7 @@ import pytest
 from helmsman import load_settings
 from helmsman.agents.acp.agent import AcpAgent
 from helmsman.agents.acp.copilot import Copilot
-from helmsman.agents.acp.profile import Profile
+from helmsman.agents.acp.profile import OwnAgent, Profile
 from helmsman.agents.acp.updates import joined
 from helmsman.agents.process_engine import ProcessEngine
 from helmsman.agents.protocol import Engine
@@ -198,6 +198,9 @@ async def test_the_next_hub_has_the_turn_and_its_question(place: Place) -> None:
         await engine.run_turn(first.session_id, place.options, TurnInput(text="more"))  # in the process that is there
         assert (await again.end(2)).outcome == "completed"
         assert not await place.agent.takes_work(place.settings, {**place.env, "SOME_API_KEY": "another"}, engine_id)
+        careful = OwnAgent("fake", "Fake", mode="careful", runs_repository_files=False)
+        other = AcpAgent(careful, tuple(place.fake.command), Owner(2), {engine_id: engine})
+        assert not await other.takes_work(place.settings, place.env, engine_id)
         assert await place.agent.takes_work(place.settings, place.env, engine_id)
         await engine.run_turn(first.session_id, place.options, TurnInput(text="more"))
         assert (await again.end(3)).outcome == "completed"
