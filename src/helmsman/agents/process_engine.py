@@ -344,17 +344,17 @@ class Conversation(ABC):
     async def prompt(self, turn: TurnInput) -> AgentTurn:
         """Begin a turn."""
 
-    @abstractmethod
     async def steer(self, turn: AgentTurn, message: str) -> None:
         """Send a message into the running turn."""
+        raise self.engine.capabilities.refusal(Capability.STEER)
 
     @abstractmethod
     async def stop_turn(self, turn: AgentTurn) -> None:
         """Withdraw the turn's questions, and tell the agent to stop it."""
 
-    @abstractmethod
     async def answer(self, question: Question, choices: tuple[Choice, ...] | None) -> bool:
         """Send an answer; return whether the turn has to be interrupted. Raises `QuestionNotOpen`."""
+        raise QuestionNotOpen.any_more(question.id)
 
     def end_turn(self, turn: AgentTurn) -> None:
         """Close all that is open in a turn, and tell its end, once."""
@@ -374,16 +374,13 @@ class Conversation(ABC):
     def withdraw_all(self) -> None:  # noqa: B027 - some never ask
         """Withdraw all open questions."""
 
-    @abstractmethod
-    def recall(self, notes: Mapping[str, Any], *, is_running: bool) -> None:
+    def recall(self, notes: Mapping[str, Any], *, is_running: bool) -> None:  # noqa: B027 - some end with the hub
         """Take over the turn that an earlier hub has left, if there is one. Its output comes again, after this call."""
 
-    @abstractmethod
-    async def caught_up(self, *, is_running: bool) -> None:
+    async def caught_up(self, *, is_running: bool) -> None:  # noqa: B027 - nothing to wait for
         """Wait until enough of a recalled turn was read to continue. The caller bounds the wait."""
 
-    @abstractmethod
-    async def adopt(self, options: SessionOptions) -> None:
+    async def adopt(self, options: SessionOptions) -> None:  # noqa: B027 - some never ask
         """A client asks for a session that an earlier hub has left, under these options."""
 
     def close(self) -> None:  # noqa: B027 - some hold nothing

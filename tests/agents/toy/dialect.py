@@ -67,9 +67,6 @@ class ToyConversation(Conversation):
         await self.process.send_object({"turn": begun.id, "session": self.session.id, "text": turn.text})
         return begun
 
-    async def steer(self, turn: AgentTurn, message: str) -> None:
-        raise NotImplementedError
-
     async def stop_turn(self, turn: AgentTurn) -> None:
         await self.process.send_object({"stop": True})
 
@@ -90,12 +87,6 @@ class ToyConversation(Conversation):
             self.session.left_turn = ""
             self.process.turn_begins()
             self.session.begin(AgentTurn(""))
-
-    async def caught_up(self, *, is_running: bool) -> None:
-        return
-
-    async def adopt(self, options: SessionOptions) -> None:
-        return
 
 
 class ToyDialect(AgentDialect):

@@ -456,7 +456,7 @@ class AcpConversation(Conversation):
                 turn.later.append(message)
                 self.note(turn)
             case _:
-                pass  # the engine has refused it
+                await super().steer(turn, message)
 
     async def stop_turn(self, turn: AgentTurn) -> None:
         assert isinstance(turn, AcpTurn)

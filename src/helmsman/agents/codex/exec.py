@@ -81,7 +81,6 @@ if TYPE_CHECKING:
     from helmsman.base.processes import Process
     from helmsman.model.events import PastTurn
     from helmsman.model.options import SessionOptions, TurnInput
-    from helmsman.model.questions import Choice, Question
 
 START_TIMEOUT: Final = 60.0
 """Seconds until Codex names the session. Some versions look for news of their models first."""
@@ -234,23 +233,6 @@ class ExecConversation(Conversation):
     def _reason(self) -> str:
         reason = error_line(self._stderr)
         return f": {reason}" if reason else "."
-
-    # --- unsupported operations ------------------------------------------------------------------------------------------
-
-    async def steer(self, turn: AgentTurn, message: str) -> None:
-        raise exec_capabilities().refusal(Capability.STEER)
-
-    async def answer(self, question: Question, choices: tuple[Choice, ...] | None) -> bool:
-        raise exec_capabilities().refusal(Capability.ASK)
-
-    def recall(self, notes: Mapping[str, Any], *, is_running: bool) -> None:
-        """It ends with the hub."""
-
-    async def caught_up(self, *, is_running: bool) -> None:
-        """It ends with the hub."""
-
-    async def adopt(self, options: SessionOptions) -> None:
-        """It ends with the hub."""
 
 
 @dataclass(frozen=True, slots=True)
