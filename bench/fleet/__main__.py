@@ -86,11 +86,12 @@ async def enqueueing(url: str, count: int) -> dict[str, Any]:
 async def listing(url: str) -> dict[str, Any]:
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(
-            "insert into helmsman.queue (id, alias, lane, agent, instruction, spec, queue, priority) "
-            "select 'T-' || n, 'a-' || n, 'T-' || n, 'codex', 'wait', '{}', 'elsewhere', 100 "
+            "insert into helmsman_store.tasks "
+            "(id, origin, alias, session_id, status, body, created_at, updated_at, queue) "
+            "select 'T-' || n, 'fleet', 'a-' || n, n::text, 'pending', '{\"instruction\": \"wait\"}', 0, 0, 'elsewhere' "
             "from generate_series(1, 10000) n"
         )
-        connection.execute("analyze helmsman.queue")
+        connection.execute("analyze helmsman_store.tasks")
     async with FleetClient(url) as client:
         await client.database.tasks(lambda tasks: tasks.list(limit=50))
         times = []
@@ -102,7 +103,7 @@ async def listing(url: str) -> dict[str, Any]:
         assert (await client.waiting())["elsewhere"] == 10_000
         counted = time.monotonic() - began
     with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("delete from helmsman.queue where queue = 'elsewhere'")
+        connection.execute("delete from helmsman_store.tasks where queue = 'elsewhere'")
     return {"list 50 of 10,000 queued": spread(times), "count them": round(counted * 1000, 1)}
 
 

@@ -61,7 +61,7 @@ class QuickWorker(Worker):
             self._wake()
 
     async def _do(self, owned: OwnedTask, pump: EventPump, run: QuickRun) -> str:
-        spec: dict[str, Any] = owned.row["spec"]
+        spec: dict[str, Any] = dict(owned.task.spec or {})
         pump.note("begun")
         for _ in range(spec.get("events", 0)):
             await anyio.sleep(spec["pause"])

@@ -105,7 +105,13 @@ async def _starts(client: FleetClient, url: str, count: int, pause: float) -> di
         await anyio.sleep(pause)
     for task in tasks:
         await client.until(task.id, lambda task: not task.is_running, timeout=120)
-    rows = _query(url, "select extract(epoch from begun_at - created_at)::float from helmsman.queue where epoch > 0")
+    # The log of a task begins with a remark of its worker.
+    rows = _query(
+        url,
+        "select (min(events.at) - tasks.created_at)::float / 1000000 from helmsman_store.tasks "
+        "join helmsman_store.sessions on sessions.id = tasks.session_id "
+        "join helmsman_store.events on events.session = sessions.number group by tasks.number",
+    )
     return spread([seconds for (seconds,) in rows])
 
 
@@ -117,7 +123,7 @@ async def _takeover(client: FleetClient, url: str, victim: subprocess.Popen[byte
     await anyio.sleep(1.6 * LEASE)  # workers judge others after that long
     dead = [f"m{number}" for number in range(GROUPS[0])]
     lost = _query(
-        url, "select id, split_part(worker, '~', 1) from helmsman.queue where status = 'working' and epoch = 1"
+        url, "select id, split_part(worker, '~', 1) from helmsman_store.tasks where status = 'working' and epoch = 1"
     )
     ids = [task_id for task_id, machine in lost if machine in dead]
     victim.send_signal(signal.SIGKILL)
@@ -128,9 +134,11 @@ async def _takeover(client: FleetClient, url: str, victim: subprocess.Popen[byte
             lambda task: task.status == "working" and task.placement["attempt"] > 1,
             timeout=10 * LEASE,
         )
-        assert has, _query(url, "select id, status, epoch, worker, queue, note from helmsman.queue where epoch <> 1")
+        assert has, _query(
+            url, "select id, status, epoch, worker, queue, body from helmsman_store.tasks where epoch <> 1"
+        )
         took.append((time.monotonic() - killed) / LEASE)
-    again = _query(url, "select note, epoch from helmsman.queue where epoch > 2")
+    again = _query(url, "select body, epoch from helmsman_store.tasks where epoch > 2")
     print(again, file=sys.stderr)
     return {
         "lost tasks": len(ids),
@@ -157,7 +165,7 @@ async def simulate(url: str, folder: Path, *, quick: bool) -> dict[str, Any]:
                 await client.until(task.id, lambda task: not task.is_running, timeout=300)
             done = len(short) / (time.monotonic() - began)
             taken = await _takeover(client, url, processes[0], count * CAPACITY)
-    twice = _query(url, "select count(*) from helmsman.queue where status = 'completed' and epoch <> 1")
+    twice = _query(url, "select count(*) from helmsman_store.tasks where status = 'completed' and epoch <> 1")
     return {
         "load": before,
         "workers": count,

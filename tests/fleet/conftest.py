@@ -156,7 +156,7 @@ class Fleet:
             agent="codex",
             instruction=prompt,
             spec=spec,
-            directory=str(self.directory),
+            directory=more.pop("directory", str(self.directory)),
             policy=more.pop("metadata", None),
             idempotency_key=more.pop("idempotency_key", None),
         )

@@ -41,8 +41,8 @@ async def test_a_restored_fleet_continues_with_the_state_of_the_backup(
     fleet: Fleet, postgres: Postgres, tmp_path: Path
 ) -> None:
     one = await fleet.idle_worker("one", lease=2)
-    running = await fleet.start("x", lane="S", idempotency_key="key")
-    waiting = await fleet.start("x", lane="S")
+    running = await fleet.start("x", session_id="S", idempotency_key="key")
+    waiting = await fleet.start("x", session_id="S")
     (owned,), _ = await OwnedTask.claim(fleet.client.database, one, 1)
     await owned.add_rollout("session", "file", 0, b"said")
     dump, name = tmp_path / "fleet.dump", f"restored_{uuid.uuid4().hex[:8]}"
@@ -65,7 +65,7 @@ async def test_a_restored_fleet_continues_with_the_state_of_the_backup(
             await requeue_work(client.database)
             fleet.client = client
             assert (await fleet.start("x", idempotency_key="key")).id == running.id
-            newer = await fleet.start("x", lane="S")
+            newer = await fleet.start("x", session_id="S")
             two = await fleet.idle_worker("two")
             claimed = []
             while tasks := (await OwnedTask.claim(client.database, two, 5))[0]:

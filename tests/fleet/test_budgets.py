@@ -9,13 +9,13 @@ import pytest
 
 from helmsman import Helmsman
 from helmsman.errors import InvalidSetting
-from helmsman.fleet.budgets import FleetBudgets, set_budget, states_of_fleet
+from helmsman.fleet.budgets import FleetBudgets, budget_of_fleet, set_budget
 from helmsman.fleet.owned_task import OwnedTask
 from helmsman.model.events import Usage
 from helmsman.model.options import Placement
 from helmsman.settings import load_settings
 from helmsman.tasks.prices import Prices
-from helmsman.testing import ScriptedModel, say
+from helmsman.testing import ScriptedModel, always, say
 from tests.fleet.conftest import Fleet
 from tests.fleet.test_clients import client_env, helmsman
 
@@ -28,10 +28,11 @@ async def test_the_budget_and_its_grants_count_on_all_machines(fleet: Fleet) -> 
     with pytest.raises(InvalidSetting, match="day_euro"):
         await set_budget(database, {"day_euro": "5"})
     await set_budget(database, {"day_usd": "10", "project_day_tokens": "1000", "task_usd": "7"})
-    machines = []
+    machines, claimed = [], {}
     for name in ("one", "two"):
         await fleet.start(name, metadata={"project": "/src/app" if name == "one" else "/src/other"})
         [owned], _ = await OwnedTask.claim(database, await fleet.idle_worker(name), 1)
+        claimed[name] = owned
         budgets = FleetBudgets(database, Prices({}))
         budgets.entered(name, owned)
         machines.append(budgets)
@@ -47,12 +48,24 @@ async def test_the_budget_and_its_grants_count_on_all_machines(fleet: Fleet) -> 
     assert [state.in_words() for state in states] == ["all work of the fleet has used 11.50 of 10 USD today"]
     await two.grant("two", states)
     assert await used_up(one, "one", Usage(1100, 0, 0, 0, 7.5)) == ["project_day_tokens", "task_usd"]
-    shown = await states_of_fleet(database)
+    _, shown = await budget_of_fleet(database, Prices({}))
     assert [(one.key, one.project, one.used, one.granted) for one in shown] == [
         ("day_usd", None, 11.5, 16.5),
         ("project_day_tokens", "/src/app", 1100, None),
         ("project_day_tokens", "/src/other", 600, None),
     ]
+
+    # The next attempt adds to what the task has used before.
+    again = await claimed["one"].claim_again()
+    assert again is not None
+    one.left(claimed["one"])
+    one.entered("again", again)
+    states = {state.key: state.used for state in await one.states("again", None, Usage(100, 0, 0, 0, 1.0))}
+    assert states == {"day_usd": 12.5, "project_day_tokens": 1200, "task_usd": 8.5}
+    assert await one.states("one", None, Usage(5000)) == [], "it has left"
+    await two.states("two", None, Usage(700, 0, 0, 0, 5.0))
+    stored = await fleet.client.database.tasks(lambda tasks: tasks.turn_usages())
+    assert [usage.usage for usage in stored] == [Usage(1200, 0, 0, 0, 8.5), Usage(700, 0, 0, 0, 5.0)]
 
 
 async def test_a_turn_on_one_machine_asks_when_others_have_used_up_the_budget_of_the_fleet(
@@ -60,7 +73,8 @@ async def test_a_turn_on_one_machine_asks_when_others_have_used_up_the_budget_of
 ) -> None:
     for name in ("one", "two"):
         await fleet.worker(name)
-    model.on("work", say("done"))
+    # Cut off by a budget, it continues with one more request.
+    model.on("work", always(say("done")))
     env = client_env(fleet)
     await helmsman(env, "fleet", "budget", "day_tokens=1")
     async with Helmsman(load_settings({}, env, fleet.directory), env=env) as helm:

@@ -51,7 +51,7 @@ async def test_claims_go_by_priority_then_age(fleet: Fleet) -> None:
 
 async def test_turns_of_a_session_are_claimed_in_order_whatever_their_priority(fleet: Fleet) -> None:
     one, two = await fleet.idle_worker("one"), await fleet.idle_worker("two")
-    turns = [await fleet.start("x", lane="S", priority=priority) for priority in (900, 500, 1)]
+    turns = [await fleet.start("x", session_id="S", priority=priority) for priority in (900, 500, 1)]
     for turn in turns:
         (owned,) = await claim(fleet, one)
         assert owned.id == turn.id
@@ -62,32 +62,32 @@ async def test_turns_of_a_session_are_claimed_in_order_whatever_their_priority(f
 async def test_many_workers_claim_each_task_once_and_sessions_in_order(fleet: Fleet) -> None:
     """Eight workers at once: no task runs twice, and no two of a session at the same time."""
     offers = [await fleet.idle_worker(f"w{number}") for number in range(8)]
-    tasks = [await fleet.start("x", lane=f"S{number % 6}") for number in range(48)]
+    tasks = [await fleet.start("x", session_id=f"S{number % 6}") for number in range(48)]
     running: dict[str, str] = {}
     order: dict[str, list[str]] = defaultdict(list)
 
     async def work(offer: MachineOffer) -> None:
         while sum(map(len, order.values())) < len(tasks):
             for owned in await claim(fleet, offer, 2):
-                lane = owned.row["lane"]
-                assert lane not in running
-                running[lane] = owned.id
-                order[lane].append(owned.id)
+                session = owned.session_id
+                assert session not in running
+                running[session] = owned.id
+                order[session].append(owned.id)
                 await anyio.lowlevel.checkpoint()
-                del running[lane]
+                del running[session]
                 await owned.finish({"status": "completed"})
 
     with anyio.fail_after(SECONDS):
         async with anyio.create_task_group() as workers:
             for offer in offers:
                 workers.start_soon(work, offer)
-    assert order == {f"S{lane}": [task.id for task in tasks[lane::6]] for lane in range(6)}
+    assert order == {f"S{number}": [task.id for task in tasks[number::6]] for number in range(6)}
 
 
 async def test_the_end_of_a_turn_wakes_workers_for_the_next(fleet: Fleet) -> None:
     one = await fleet.idle_worker("one")
-    await fleet.start("x", lane="S")
-    await fleet.start("x", lane="S")
+    await fleet.start("x", session_id="S")
+    await fleet.start("x", session_id="S")
     (owned,) = await claim(fleet, one)
     async with fleet.client.database.listening("helmsman_workers") as payloads:
         await owned.finish({"status": "completed"})
@@ -104,7 +104,7 @@ async def test_a_task_asks_for_its_host_its_agent_and_all_of_its_labels(fleet: F
     hosted = await fleet.start("x", machine="plain")
     labelled = await fleet.start("x", labels=("gpu",))
     moved = await fleet.start("x")
-    await change(fleet, "update helmsman.queue set labels = '{codex:2}' where id = %s", moved.id)
+    await change(fleet, "update helmsman_store.tasks set labels = '{codex:2}' where id = %s", moved.id)
     assert await claimed_ids(fleet, other._replace(agents=["claude"], labels=gpu.labels)) == []
     assert await claimed_ids(fleet, plain) == [hosted.id]
     assert await claimed_ids(fleet, gpu) == [labelled.id, moved.id]
@@ -114,7 +114,7 @@ AGENTS = '{"codex": "", "claude": ""}'
 
 
 async def finished_turn(fleet: Fleet, offer: MachineOffer, session: str) -> None:
-    await fleet.start("x", lane=session)
+    await fleet.start("x", session_id=session)
     (owned,) = await claim(fleet, offer)
     await owned.finish({"status": "completed"})
 
@@ -122,10 +122,10 @@ async def finished_turn(fleet: Fleet, offer: MachineOffer, session: str) -> None
 async def test_the_next_turn_waits_some_seconds_for_the_machine_of_its_session(fleet: Fleet) -> None:
     one, two = await fleet.idle_worker("one"), await fleet.idle_worker("two")
     await finished_turn(fleet, one, "S")
-    turn = await fleet.start("x", lane="S")
+    turn = await fleet.start("x", session_id="S")
     assert turn.placement["queue"] == "host:one"
     assert await claimed_ids(fleet, two) == []
-    await change(fleet, "update helmsman.queue set updated_at = updated_at - interval '1 min' where id = %s", turn.id)
+    await change(fleet, "update helmsman_store.tasks set updated_at = updated_at - 60000000 where id = %s", turn.id)
     assert await claimed_ids(fleet, two) == [turn.id]
 
 
@@ -133,7 +133,7 @@ async def test_the_next_turn_waits_some_seconds_for_the_machine_of_its_session(f
 async def test_the_next_turn_does_not_wait_for_a_machine_that_takes_nothing(fleet: Fleet, gone: str) -> None:
     one, two = await fleet.idle_worker("one"), await fleet.idle_worker("two")
     await finished_turn(fleet, one, "S")
-    turn = await fleet.start("x", lane="S")
+    turn = await fleet.start("x", session_id="S")
     if gone == "dead":
         await remove_worker(fleet, one)
     else:
@@ -146,7 +146,7 @@ async def test_a_delayed_task_is_not_claimed_before_its_time_which_workers_know(
     task = await fleet.start("x", delay=30.0)
     claimed, due = await OwnedTask.claim(fleet.client.database, one, 10)
     assert (claimed, due is not None and 25 < due <= 30) == ([], True)
-    await change(fleet, "update helmsman.queue set not_before = clock_timestamp() where id = %s", task.id)
+    await change(fleet, "update helmsman_store.tasks set not_before = clock_timestamp() where id = %s", task.id)
     claimed, due = await OwnedTask.claim(fleet.client.database, one, 10)
     assert ([owned.id for owned in claimed], due) == ([task.id], None)
 
@@ -182,7 +182,7 @@ async def test_a_dead_worker_does_not_bring_back_what_was_cancelled(fleet: Fleet
     one = await fleet.idle_worker("one")
     task = await fleet.start("x")
     await claim(fleet, one)
-    await change(fleet, "update helmsman.queue set cancel_asked = true where id = %s", task.id)
+    await change(fleet, "update helmsman_store.tasks set cancel_asked = true where id = %s", task.id)
     await remove_worker(fleet, one)
     await requeue_work(fleet.client.database)
     ended = await fleet.client.get(task.id)
@@ -192,7 +192,7 @@ async def test_a_dead_worker_does_not_bring_back_what_was_cancelled(fleet: Fleet
 async def test_a_worker_that_leaves_hands_over_all_it_runs(fleet: Fleet) -> None:
     one, two = await fleet.idle_worker("one"), await fleet.idle_worker("two")
     await finished_turn(fleet, one, "S")
-    turns = [await fleet.start("x", lane="S"), await fleet.start("x")]
+    turns = [await fleet.start("x", session_id="S"), await fleet.start("x")]
     assert len(await claim(fleet, one)) == 2
     await hand_over_tasks(fleet.client.database, one.worker)
     taken = await claim(fleet, two)
@@ -219,7 +219,7 @@ async def test_a_waiting_task_is_cancelled_at_once_and_the_next_of_its_session_f
     fleet: Fleet, began: bool
 ) -> None:
     one = await fleet.idle_worker("one")
-    first, second = await fleet.start("x", lane="S"), await fleet.start("x", lane="S")
+    first, second = await fleet.start("x", session_id="S"), await fleet.start("x", session_id="S")
     if began:
         await claim(fleet, one)
         await hand_over_tasks(fleet.client.database, one.worker)
@@ -259,7 +259,7 @@ async def test_tasks_that_no_machine_may_run_are_found(fleet: Fleet) -> None:
         await fleet.start("x")
     await fleet.start("x", machine="silent")
     moved = await fleet.start("x")
-    await change(fleet, "update helmsman.queue set labels = '{codex:2}' where id = %s", moved.id)
+    await change(fleet, "update helmsman_store.tasks set labels = '{codex:2}' where id = %s", moved.id)
     assert await fleet.client.stranded() == {"codex": 1}
     await change(fleet, "update helmsman.workers set seen = seen - interval '1 hour' where id = %s", silent.worker)
     assert await fleet.client.stranded() == {"codex": 1, "host:silent": 1}
@@ -394,9 +394,9 @@ async def remarks(fleet: Fleet, task: Task) -> list[str]:
 
 async def test_each_task_has_its_part_of_the_log_of_their_session(fleet: Fleet) -> None:
     database, one = fleet.client.database, await fleet.idle_worker("one")
-    first = await fleet.start("first", lane="S")
-    second = await fleet.start("second", lane="S")
-    stopped = await fleet.start("stopped", lane="S")
+    first = await fleet.start("first", session_id="S")
+    second = await fleet.start("second", session_id="S")
+    stopped = await fleet.start("stopped", session_id="S")
     [owned], _ = await OwnedTask.claim(database, one, 1)
     await owned.add_events([remark("a"), remark("b")])
     assert (await remarks(fleet, first), await remarks(fleet, second)) == (["a", "b"], [])
@@ -404,7 +404,7 @@ async def test_each_task_has_its_part_of_the_log_of_their_session(fleet: Fleet) 
     await owned.finish({"status": "completed", "result": "done"})
     page = await fleet.client.events(first.id)
     assert page.is_over
-    assert page.events[-1] == TurnEnded(session_id="fleet-S", outcome="completed", final_message="done")
+    assert page.events[-1] == TurnEnded(session_id="S", outcome="completed", final_message="done")
     assert (await fleet.client.events(first.id, page.offset)).events == ()
 
     [owned], _ = await OwnedTask.claim(database, one, 1)
@@ -412,7 +412,7 @@ async def test_each_task_has_its_part_of_the_log_of_their_session(fleet: Fleet) 
     await fleet.client.cancel(stopped.id)
     assert [await remarks(fleet, task) for task in (first, second, stopped)] == [["a", "b"], ["c"], []]
     assert (await fleet.client.events(stopped.id)).is_over
-    stored = await database.tasks(lambda tasks: tasks.events("fleet-S"))
+    stored = await database.tasks(lambda tasks: tasks.events("S"))
     assert stored.cursor == len(stored.events) == 4
 
 

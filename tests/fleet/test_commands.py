@@ -76,10 +76,10 @@ async def test_the_doctor_finds_what_a_role_may_not_do_and_what_no_machine_takes
 
     one = await fleet.idle_worker("one")
     assert "wrong" not in await found(wrong=False)
-    await fleet.start("x", lane="S")
+    await fleet.start("x", session_id="S")
     await OwnedTask.claim(fleet.client.database, one, 1)
     await fleet.start("x", machine="one")
-    await fleet.client.database.all("update helmsman.queue set created_at = created_at - interval '1 hour' returning 1")
+    await fleet.client.database.all("update helmsman_store.tasks set created_at = created_at - 3600000000 returning 1")
     (waits,) = (await found(wrong=False))["warning"]
     assert waits == "tasks: One has been waiting for 60 min. If all machines are full, add one."
 

@@ -162,7 +162,7 @@ async def test_a_database_that_is_restarted_and_then_gone_for_two_leases_delays_
 _NOTE_WHAT_RUNS_WITHOUT_A_MACHINE = """
     create table helmsman.left_running (id text);
     create function helmsman.note_left_running() returns trigger language plpgsql as $$ begin
-        insert into helmsman.left_running select id from helmsman.queue where worker = old.id and status = 'working';
+        insert into helmsman.left_running select id from helmsman_store.tasks where worker = old.id and status = 'working';
         return null;
     end $$;
     create trigger note_left_running after delete on helmsman.workers

@@ -30,7 +30,10 @@ HOOK = Recipient(name="hook", way="webhook", url="https://hooks.example/T0P-S3CR
 def be_done(fleet: Fleet, task_id: str) -> None:
     """Wait until a task has ended, and was possibly seen."""
     with psycopg.connect(fleet.url, autocommit=True) as connection:
-        sql = "update helmsman.queue set status = 'completed', result = 'all of it' where id = %s"
+        sql = (
+            "update helmsman_store.tasks set status = 'completed', "
+            'expiring = helmsman.with_facts(expiring, \'{"result": "all of it"}\') where id = %s'
+        )
         connection.execute(sql, (task_id,))
         connection.execute("update helmsman_store.notices_due set at = 0")
 
@@ -67,7 +70,7 @@ async def test_a_notice_is_sent_by_one_machine_and_once_more_by_another_if_that_
 ) -> None:
     settings = NotifySettings((HOOK, replace(HOOK, name="late", events=frozenset({"question"}))))
     told = who_is_told(settings, "laptop", agent="codex", directory="/src/app")
-    task = await fleet.start("do it", metadata={"place": "/src/app", **told})
+    task = await fleet.start("do it", directory="/src/app", metadata=told)
     be_done(fleet, task.id)
 
     async def sender(recipient: Recipient = HOOK, seconds: float = 60.0) -> FleetNotices:
@@ -81,7 +84,7 @@ async def test_a_notice_is_sent_by_one_machine_and_once_more_by_another_if_that_
     await others.enter_due()
     kinds = "select recipient, attempts from helmsman_store.notice_deliveries"
     assert rows(fleet, kinds) == [(KEY, 0)], "of what it wants to hear alone"
-    stored = json.dumps(rows(fleet, "select to_jsonb(queue) from helmsman.queue"))
+    stored = json.dumps(rows(fleet, "select to_jsonb(tasks) from helmsman_store.tasks"))
     assert "hooks.example" not in stored
     assert "whsec" not in stored
     assert await others.next_for(key_of(other, "elsewhere")) is None, "it is another's"
@@ -98,7 +101,7 @@ async def test_a_notice_is_sent_by_one_machine_and_once_more_by_another_if_that_
     assert await until_free(one) is None
     assert rows(fleet, "select status, attempts from helmsman_store.notice_deliveries") == [("doubtful", 2)]
 
-    later = await fleet.start("more", metadata={"place": "/src/app", **told})
+    later = await fleet.start("more", directory="/src/app", metadata=told)
     be_done(fleet, later.id)
     async with anyio.create_task_group() as both:
         for store in (one, two):
@@ -141,7 +144,7 @@ async def test_a_question_and_an_end_are_reported_once_though_the_machine_that_a
                 await anyio.sleep(0.05)
             return
         known = (
-            "select metadata::text, status from helmsman.queue union all "
+            "select expiring, status from helmsman_store.tasks union all "
             "select notice, status from helmsman_store.notice_deliveries"
         )
         pytest.fail(f"{told()}\n{rows(fleet, known)}\n{fleet.logs()}")

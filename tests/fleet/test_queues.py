@@ -36,7 +36,7 @@ async def test_turns_of_a_session_run_one_at_a_time_in_order_and_the_rest_by_pri
     await fleet.worker("one", "--capacity", "2")
     first = await fleet.ended(await fleet.start("first", options=FULL))
     assert first.status == "completed", fleet.logs()
-    turns = [await fleet.start(f"turn {number}", lane=first.id, options=FULL) for number in (1, 2, 3)]
+    turns = [await fleet.start(f"turn {number}", session_id=first.session_id, options=FULL) for number in (1, 2, 3)]
     ended = [await fleet.ended(turn) for turn in turns]
     assert [(turn.result, turn.session_id) for turn in ended] == [
         (f"said {number}", first.session_id) for number in (1, 2, 3)
@@ -101,7 +101,7 @@ async def test_labels_hosts_delays_deadlines_and_cancels(fleet: Fleet, model: Sc
 
     # The results go when they have expired.
     async with FleetDatabase(fleet.url) as database:
-        await database.all("update helmsman.queue set expires_at = clock_timestamp() - interval '1 s' returning 1")
+        await database.all("update helmsman_store.tasks set expires_at = helmsman.now() - 1000000 returning 1")
         assert await drop_expired(database) == 6
         assert await database.all("select 1 from helmsman_store.events") == []
 

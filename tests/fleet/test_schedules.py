@@ -60,12 +60,12 @@ async def test_a_run_that_is_due_is_entered_once_by_the_first_hub_and_not_lost_w
         with monkeypatch.context() as cut:
             cut.setattr(stored_schedules, "_enter", dies)
             await store.begin_due()
-        assert rows(fleet, "select count(*) from helmsman.queue") == [(0,)]
+        assert rows(fleet, "select count(*) from helmsman_store.tasks") == [(0,)]
         async with anyio.create_task_group() as several:
             for _ in range(8):
                 several.start_soon(FleetSchedules(fleet.client.database.store).begin_due)
-        assert rows(fleet, "select count(*) from helmsman.queue") == [(1,)]
-        assert rows(fleet, "select status, queue from helmsman.queue") == [("pending", "codex")]
+        assert rows(fleet, "select count(*) from helmsman_store.tasks") == [(1,)]
+        assert rows(fleet, "select status, queue from helmsman_store.tasks") == [("pending", "codex")]
         [run] = await schedules.runs(added.id)
         task = await helm.tasks.get(str(run.task_id))
         assert (task.instruction, task.schedule, task.max_cost_usd) == ("look", added.id, 0.5)
@@ -92,7 +92,7 @@ async def test_each_run_is_begun_once_though_one_of_two_machines_is_killed(fleet
     for task in begun:
         ended = await fleet.ended(await fleet.client.get(task))
         assert (ended.status, ended.result) == ("completed", "seen"), fleet.logs()
-    assert sorted(begun) == sorted(task for (task,) in rows(fleet, "select id from helmsman.queue"))
+    assert sorted(begun) == sorted(task for (task,) in rows(fleet, "select id from helmsman_store.tasks"))
 
 
 async def test_a_schedule_of_a_fleet_is_seen_to_from_any_client_beside_those_of_the_machine(
@@ -120,7 +120,7 @@ async def test_a_schedule_of_a_fleet_is_seen_to_from_any_client_beside_those_of_
 
     make_due(fleet)
     with anyio.fail_after(SECONDS):
-        while rows(fleet, "select count(*) from helmsman.queue") != [(2,)]:
+        while rows(fleet, "select count(*) from helmsman_store.tasks") != [(2,)]:
             await anyio.sleep(0.05)
     async with Helmsman(load_settings({}, env, fleet.directory), env=env) as helm:
         shown = await helm.extras.schedules.get(added["scheduleId"])

@@ -54,9 +54,10 @@ async def test_a_secret_that_an_agent_says_is_in_no_column(fleet: Fleet, model: 
     stored = await fleet.client.database.all("select body from helmsman_store.events")
     assert "It is " in str(stored)
     pieces = (KEY[:20], KEY[20:30], KEY[30:])
-    names = ("queue", "questions", "messages")
+    names = ("questions", "messages")
     for table in (
         *(f"helmsman.{name}" for name in names),
+        "helmsman_store.tasks",
         "helmsman_store.notices",
         "helmsman_store.outcomes",
         "helmsman_store.events",
@@ -104,11 +105,11 @@ async def test_a_worker_that_has_lost_its_task_writes_nothing_of_it(fleet: Fleet
     """It was stopped for longer than its lease, and another one has the task by now."""
     database = fleet.client.database
     task, owned = await claimed_task(fleet)
-    await database.all("update helmsman.queue set epoch = epoch + 1 where id = %s returning 1 as one", (task.id,))
+    await database.all("update helmsman_store.tasks set epoch = epoch + 1 where id = %s returning 1 as one", (task.id,))
 
     async def stored() -> str:
-        tables = [f"helmsman.{name}" for name in ("queue", "questions", "rollouts", "bundles", "messages")]
-        tables += ["helmsman_store.events", "helmsman_store.sessions"]
+        tables = [f"helmsman.{name}" for name in ("questions", "rollouts", "bundles", "messages")]
+        tables += [f"helmsman_store.{name}" for name in ("tasks", "events", "sessions")]
         return str([await database.all(f"select * from {table}") for table in tables])
 
     before = await stored()

@@ -175,7 +175,7 @@ async def test_machines_of_an_older_and_a_newer_version_work_on_one_queue_while_
     """A session goes on on the newer one. It had full access on the older; there it may do what is said anew."""
     newer = changed_package(
         tmp_path / "newer",
-        "alter table helmsman.queue add column of_a_later_version text",
+        "alter table helmsman.workers add column of_a_later_version text",
         of_store="ALTER TABLE tasks ADD COLUMN of_a_later_version INTEGER NOT NULL DEFAULT 0",
     )
     model.on("long", run(journal.command("long", 4)), say("done"))
@@ -196,7 +196,7 @@ async def test_machines_of_an_older_and_a_newer_version_work_on_one_queue_while_
         assert (await fleet.ended(task)).status == "completed", fleet.logs()
     await fleet.client.drain("old")
     narrow: Any = {"sandbox": "read-only", "approval_policy": "never"}
-    moved = await fleet.ended(await fleet.start("then", lane=session.id, options=narrow))
+    moved = await fleet.ended(await fleet.start("then", session_id=session.session_id, options=narrow))
     assert (moved.result, moved.session_id) == ("said then", session.session_id), f"{moved} {fleet.logs()}"
     assert moved.placement["machine"] == "new"
     assert "said first" in str(model.requests[-1].body)
@@ -246,14 +246,14 @@ async def test_ten_thousand_that_wait_hold_up_neither_who_looks_nor_what_is_urge
     columns = [
         row["name"]
         for row in await fleet.client.database.all(
-            "select attname as name from pg_attribute where attrelid = 'helmsman.queue'::regclass and attnum > 0 "
+            "select attname as name from pg_attribute where attrelid = 'helmsman_store.tasks'::regclass and attnum > 0 "
             "and not attisdropped and attidentity = '' and attgenerated = ''"
         )
     ]
-    made = [f"{name} || '-' || n" if name in ("id", "alias", "lane") else f'"{name}"' for name in columns]
+    made = [f"{name} || '-' || n" if name in ("id", "alias", "session_id") else f'"{name}"' for name in columns]
     names = ", ".join(f'"{name}"' for name in columns)
     copied: Any = (
-        f"insert into helmsman.queue ({names}) select {', '.join(made)} from helmsman.queue, "
+        f"insert into helmsman_store.tasks ({names}) select {', '.join(made)} from helmsman_store.tasks, "
         "generate_series(2, 10000) n where id = %s returning 1"
     )
     assert len(await fleet.client.database.all(copied, (task.id,))) == 9999
@@ -299,7 +299,7 @@ async def test_a_machine_whose_agent_is_too_old_for_a_session_is_not_chosen_for_
     with anyio.fail_after(SECONDS):
         while (await fleet.client.get(cut.id)).status != "pending":
             await anyio.sleep(0.1)
-    following = await fleet.start("then", lane=session.id, options=FULL)
+    following = await fleet.start("then", session_id=session.session_id, options=FULL)
     plain = await fleet.ended(await fleet.start("first", options=FULL))
     assert (plain.status, plain.placement["machine"]) == ("completed", "old"), fleet.logs()
     waiting = [(await fleet.client.get(task.id)).status for task in (following, cut)]

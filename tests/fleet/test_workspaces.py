@@ -100,9 +100,7 @@ async def test_a_tree_is_brought_gone_on_with_elsewhere_and_applied_from_any_clo
             state_dir = Path(fleet.workers[name].home.env["HELMSMAN_STATE_DIR"]) / "fleet" / "service"
             assert await workspaces.drop_worktrees(fleet.client.database, state_dir, name) == dropped
         for task, bundles in (session.task_ids[0], 3), (session.task_ids[1], 0):
-            expire = (
-                "update helmsman.queue set expires_at = clock_timestamp() - interval '1 s' where id = %s returning 1"
-            )
+            expire = "update helmsman_store.tasks set expires_at = helmsman.now() - 1000000 where id = %s returning 1"
             await fleet.client.database.all(expire, (task,))
             await drop_expired(fleet.client.database)
             assert len(await fleet.client.database.all("select 1 from helmsman.bundles")) == bundles

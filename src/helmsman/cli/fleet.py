@@ -168,12 +168,13 @@ def _budget(amounts: tuple[str, ...], as_json: bool) -> int:
     given = dict(amount.partition("=")[::2] for amount in amounts)
 
     async def ask(client: FleetClient) -> tuple[Mapping[str, float], Sequence[BudgetState]]:
-        from helmsman.fleet.budgets import budget_of_fleet, set_budget, states_of_fleet
+        from helmsman.fleet.budgets import budget_of_fleet, set_budget
+        from helmsman.tasks.prices import Prices
 
         # Set first, so that the answer shows what holds from now on.
         if given:
             await set_budget(client.database, given)
-        return await budget_of_fleet(client.database), await states_of_fleet(client.database)
+        return await budget_of_fleet(client.database, Prices.load(load_settings().files))
 
     budget, states = _ask(ask)
     if as_json:

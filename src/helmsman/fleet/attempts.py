@@ -13,19 +13,17 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from psycopg.rows import DictRow
-
     from helmsman.agents.registry import Agents
+    from helmsman.fleet.owned_task import OwnedTask
     from helmsman.model.options import SessionOptions
     from helmsman.model.request import TurnRequest
+    from helmsman.tasks.model import Task, TaskChanges
 
 ON_LOSS: Final = "onMachineLoss"
 """Key in a task's specification: the client's choice of what to do after a loss."""
-ASKED: Final = "turnAsked"
-"""Metadata key of the attempt that last requested the turn from an agent; it is written before the request."""
 CONTINUE, FAIL = "continue", "fail"
 _SILENCE: Final = "silenceSec"
-"""Metadata key of the limits on a task's silence, at the beginning of a turn and later; None means no limit."""
+"""Key in a task's policy: the limits on its silence, at the beginning of a turn and later; None means no limit."""
 
 _CUT: Final = (
     "The machine that worked on this was lost in the middle of it, and you continue on another one. Uncommitted changes "
@@ -50,26 +48,25 @@ def moved_words(prompt: str) -> str:
 
 
 def silence_to_keep(limits: TurnLimits | None) -> Mapping[str, Any]:
-    """Return the limits on silence for the metadata of a task; empty if its machine decides."""
+    """Return the limits on silence for the policy of a task; empty if its machine decides."""
     return {} if limits is None else {_SILENCE: pack(replace(limits, on_limit=None))}
 
 
-def silence_of(metadata: Mapping[str, Any]) -> TurnLimits | None:
+def silence_of(task: Task) -> TurnLimits | None:
     """Return the stored limits."""
-    kept = metadata.get(_SILENCE)
     # Tasks of other versions may hold another form; then the machine's own limits apply.
-    return unpack_if_valid(kept, TurnLimits)
+    return unpack_if_valid((task.policy or {}).get(_SILENCE), TurnLimits)
 
 
-def was_cut(row: DictRow) -> bool:
+def was_cut(task: Task) -> bool:
     """Return whether an agent may have started the turn of a task in an earlier attempt."""
     # Written before the request: a turn counts as cut even if it may not have reached the agent.
-    return ASKED in row["metadata"]
+    return task.asked_at is not None
 
 
-def on_loss(row: DictRow, spec: TurnRequest, agents: Agents) -> OnMachineLoss:
+def on_loss(task: Task, spec: TurnRequest, agents: Agents) -> OnMachineLoss:
     """Return what to do with a turn that was cut off: the client's choice, or `ask` if effects can be outside its tree."""
-    wanted = row["spec"].get(ON_LOSS)
+    wanted = (task.spec or {}).get(ON_LOSS)
     if wanted in get_args(OnMachineLoss):
         return cast("OnMachineLoss", wanted)
     return "ask" if _reaches_out(spec.options, agents) else "continue"
@@ -82,13 +79,13 @@ def _reaches_out(options: SessionOptions, agents: Agents) -> bool:
     return options.writes == "anything" or options.unenforced or agent is None or agent.reaches_network(options)
 
 
-def question_of(row: DictRow) -> Question:
+def question_of(owned: OwnedTask) -> Question:
     """Return the question whether to continue, for the clients that follow the task."""
     return Question(
         # The epoch makes it another question if a later machine is lost as well.
-        id=f"machine-loss-{row['epoch']}",
+        id=f"machine-loss-{owned.epoch}",
         type="user_input",
-        session_id=row["session_id"] or row["id"],
+        session_id=owned.session_id,
         turn_id=None,
         prompts=(
             Prompt(
@@ -102,23 +99,24 @@ def question_of(row: DictRow) -> Question:
                 },
             ),
         ),
-        details={"reason": row["note"] or ""},
+        details={"reason": owned.task.note or ""},
         asker=OWN_ASKER,
     )
 
 
-def words_for(row: DictRow, prompt: str, *, same_session: bool, kept_at: datetime | None) -> str:
+def words_for(owned: OwnedTask, prompt: str, *, same_session: bool, kept_at: datetime | None) -> str:
     """Return the prompt to resume a turn. `kept_at` is the time of the stored files, if they were restored."""
-    cut = _HANDED_OVER if row["is_handed_over"] else _CUT
+    is_handed_over = owned.row["is_handed_over"]
+    cut = _HANDED_OVER if is_handed_over else _CUT
     # Restored files are from the last snapshot; without one the files are still those of the same machine.
     if kept_at is not None:
-        cut = (_HANDED_OVER + _NOT_BROUGHT) if row["is_handed_over"] else _CUT_SINCE.format(kept_at.astimezone(UTC))
+        cut = (_HANDED_OVER + _NOT_BROUGHT) if is_handed_over else _CUT_SINCE.format(kept_at.astimezone(UTC))
     if same_session:
         return f"{cut}What you were asked for was:\n\n{prompt}"
     return f"{cut}You do not see what was said before. What was asked for is:\n\n{prompt}"
 
 
-def loss_failure(row: DictRow) -> Mapping[str, Any]:
-    lost = row["note"] or "Its machine was lost."
+def loss_failure(task: Task) -> TaskChanges:
+    lost = task.note or "Its machine was lost."
     text = f"{lost} It was cut off in the middle of its work. Look at it, then start it anew."
     return {"status": "failed", "error": {"code": "machine_lost", "message": text, "retryable": True}}

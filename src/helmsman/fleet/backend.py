@@ -31,7 +31,7 @@ from helmsman.capabilities.schedules import Schedules
 from helmsman.capabilities.usage_report import UsageReports
 from helmsman.errors import InvalidInput, SessionBusy, SessionNotFound, Unsupported
 from helmsman.fleet.attempts import ON_LOSS, silence_of, silence_to_keep
-from helmsman.fleet.budgets import states_of_fleet
+from helmsman.fleet.budgets import budget_of_fleet
 from helmsman.fleet.client_trees import ClientTrees
 from helmsman.fleet.link import FleetLink
 from helmsman.fleet.notices import FleetNotifier, place_in
@@ -39,12 +39,9 @@ from helmsman.fleet.pictures import image_bundles
 from helmsman.fleet.schedules import FLEETS, BothSchedules, FleetSchedules
 from helmsman.fleet.values import (
     CLIENT,
-    PLACE,
     PROJECT,
     FleetDraft,
     is_fleets,
-    lane_of,
-    session_id_of,
 )
 from helmsman.git import tree_changes
 from helmsman.git.remote_trees import apply_result, diff_of_result
@@ -292,10 +289,10 @@ class FleetBackend:
         checked = replace(checked, cwd=known.cwd)  # the directory may not exist on this machine
         request = self._request(message, checked, options)
         earlier = await self.link.client.of_session(session.id)
-        held = silence_to_keep(silence_of(earlier[-1].policy or {}) if request.limits is None else request.limits)
+        held = silence_to_keep(silence_of(earlier[-1]) if request.limits is None else request.limits)
+        draft = await self._draft(request, idempotency_key, held)
         # The session keeps its first directory, as its project depends on it.
-        facts = {PLACE: earlier[0].directory, **held}
-        draft = await self._draft(request, idempotency_key, facts, lane_of(session.id))
+        draft = replace(draft, session_id=session.id, task=replace(draft.task, directory=earlier[0].directory))
         session.fold(OptionsChanged(session_id=session.id, options=checked))
         return await self._accepted((await self._packed(draft, None))[0], on_question, on_task)
 
@@ -303,9 +300,7 @@ class FleetBackend:
         settings = self._helm.settings
         return turn_request(text, session, options, settings, image_roots=image_roots(settings))
 
-    async def _draft(
-        self, request: TurnRequest, key: str | None, facts: Mapping[str, Any], lane: str | None = None
-    ) -> FleetDraft:
+    async def _draft(self, request: TurnRequest, key: str | None, facts: Mapping[str, Any]) -> FleetDraft:
         """Return a task of the fleet with its images. The facts go with it."""
         pictures = await anyio.to_thread.run_sync(image_bundles, request.turn.images)
         # Images travel beside the request, since their paths mean nothing elsewhere.
@@ -327,7 +322,7 @@ class FleetBackend:
             **await self.policy(options.agent, None if options.cwd is None else str(options.cwd)),
         }
         _, task = draft_task(request, idempotency_key=key, policy=policy, spec=spec)
-        return FleetDraft(task=task, placement=placement, lane=lane, bundles=pictures)
+        return FleetDraft(task=task, placement=placement, bundles=pictures)
 
     async def _accepted(
         self, task: Task, on_question: QuestionHandler | None, on_task: Callable[[str], None] | None
@@ -342,7 +337,7 @@ class FleetBackend:
         return session
 
     async def policy(self, agent: str, directory: str | None) -> dict[str, Any]:
-        """Return the metadata of tasks and schedules that depends on the client: the project and the notice recipients."""
+        """Return the policy of tasks and schedules that depends on the client: the project and the notice recipients."""
         project = await anyio.to_thread.run_sync(projects(self._helm.settings.state_dir), directory)
         told = await self.post.who_is_told(agent=agent, directory=directory)
         return told if project is None else {**told, PROJECT: project}
@@ -381,10 +376,10 @@ class FleetBackend:
                 # A local session first: agents may use the same ids in both places.
                 return await self.own.session(session_id)
             except SessionNotFound:
-                lane = await self.link.client.lane_of_agents(session_id)
-                if lane is None:
+                known = await self.link.client.session_of_agents(session_id)
+                if known is None:
                     raise
-                session = await self.link.session(session_id_of(lane))
+                session = await self.link.session(known)
         await self.refuse_outside(session.task_ids[:1])
         return session
 
@@ -593,7 +588,7 @@ class _BackendChanges(Changes):
         session = await self._backend.session(session_id)
         try:
             # The result is a commit in this repository. Without the repository only reported edits are known.
-            found = await self._backend.trees.brought_back(lane_of(session.id), session.directory)
+            found = await self._backend.trees.brought_back(session.id, session.directory)
         except InvalidInput as error:  # the repository is not here
             log.info("of session %s only its edits are shown: %s", session.id, error)
             found = None
@@ -630,7 +625,7 @@ class _BackendChanges(Changes):
         refuse_foreign(session.id, session.opened_by, self._helm.settings, "apply its changes")
         if session.state.is_running:
             raise SessionBusy(f"Session {session_id} is still at work. Nothing was touched. Wait for it.")
-        found = await self._backend.trees.brought_back(lane_of(session.id), session.directory)
+        found = await self._backend.trees.brought_back(session.id, session.directory)
         if found is None:
             raise InvalidInput(
                 f"Session {session_id} works in a directory of its machine, {session.directory}. What it changed is there.",
@@ -710,7 +705,7 @@ class _BackendBudgets(Budgets):
     async def states(self, directory: str | Path | None = None) -> tuple[BudgetState, ...]:
         place = None if directory is None else str(directory)
         project = await anyio.to_thread.run_sync(projects(self._helm.settings.state_dir), place)
-        fleets = await states_of_fleet(self._backend.link.client.database, project)
+        _, fleets = await budget_of_fleet(self._backend.link.client.database, self._prices, project)
         return *await super().states(directory), *fleets
 
 

@@ -1,22 +1,24 @@
-"""Budgets of a fleet: amounts in its database, counted over all its machines.
+"""Budgets of a fleet: amounts in its database, counted over the tasks of all its machines.
 
 Amounts and grants work as on one machine (`helmsman.capabilities.budgets`), and a machine that runs a task checks these
 budgets at the same moments. It stores the usage of the task, under its epoch, before it reads the sums: of two machines
-that spend concurrently, one sees both. Prices are those of the machine that runs a task. Days are in UTC, by the
-database's clock.
+that spend concurrently, one sees both. Usage has the prices of the machine that looks. Days are in UTC, by the database's
+clock; a task counts for the day of its last change.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from helmsman.base.budget import Budget
 from helmsman.capabilities.budgets import BudgetState
 from helmsman.capabilities.usage_report import tokens
 from helmsman.errors import InvalidSetting
-from helmsman.fleet.values import PLACE, PROJECT
+from helmsman.fleet.owned_task import NotOwner
+from helmsman.model.events import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,84 +27,77 @@ if TYPE_CHECKING:
 
     from helmsman.fleet.database import FleetDatabase
     from helmsman.fleet.owned_task import OwnedTask
-    from helmsman.model.events import Usage
     from helmsman.tasks.prices import Prices
 
 NONE: Final = "none"
 """Value that removes an amount."""
 
-# With `greatest`, because a report that arrives late must not lower the sum.
+# A sum for each model, because models have different prices, and for usage with a cost that its agent has reported.
 _SPENT: Final = """
-    insert into helmsman.spendings (task, epoch, part, project, usd, tokens)
-    select id, epoch, %(part)s, %(project)s, %(usd)s, %(tokens)s
-    from helmsman.queue where id = %(task)s and epoch = %(epoch)s
-    on conflict (task, epoch, part) do update
-    set usd = greatest(spendings.usd, excluded.usd), tokens = greatest(spendings.tokens, excluded.tokens)
-    returning task
-"""
-_STATES: Final = """
     with spent as (
-        select *, day = (clock_timestamp() at time zone 'UTC')::date as is_todays from helmsman.spendings
-        where task = %(task)s or day = (clock_timestamp() at time zone 'UTC')::date
+        select project, model, id = %(task)s as is_own, usage::jsonb as usage,
+            updated_at >= extract(epoch from date_trunc('day', clock_timestamp(), 'UTC')) * 1000000 as is_todays
+        from helmsman_store.tasks where usage is not null and (
+            id = %(task)s
+            or updated_at >= extract(epoch from date_trunc('day', clock_timestamp(), 'UTC')) * 1000000
+        )
     )
-    select key, amount, case when key like 'project_%%' then %(project)s::text end as project,
-        (
-            select coalesce(sum(case when key like '%%_usd' then usd else tokens end), 0) from spent
-            where case when key like 'task_%%' then task = %(task)s
-                when key like 'project_%%' then is_todays and project = %(project)s else is_todays end
-        ) as used,
-        (
-            select max(up_to) from helmsman.grants given where given.key = budget.key and given.amount = budget.amount
-            and case when given.key like 'task_%%' then given.task = %(task)s
-                else given.day = (clock_timestamp() at time zone 'UTC')::date
-                    and (given.key not like 'project_%%' or given.project = %(project)s) end
-        ) as granted
-    from helmsman.budget order by key
+    select project, model, is_own, is_todays,
+        coalesce(sum((usage ->> 'inputTokens')::bigint), 0)::bigint as input,
+        coalesce(sum((usage ->> 'cachedInputTokens')::bigint), 0)::bigint as cached,
+        coalesce(sum((usage ->> 'outputTokens')::bigint), 0)::bigint as output,
+        coalesce(sum((usage ->> 'reasoningOutputTokens')::bigint), 0)::bigint as reasoning,
+        sum((usage ->> 'costUsd')::float) as cost
+    from spent group by project, model, is_own, is_todays, jsonb_exists(usage, 'costUsd')
 """
-_SHOWN: Final = """
-    with spent as (
-        select project, sum(usd) as usd, sum(tokens) as tokens from helmsman.spendings
-        where day = (clock_timestamp() at time zone 'UTC')::date group by project
-    ),
-    used as (
-        select key, amount, null as project,
-            (select coalesce(sum(case when key like '%%_usd' then usd else tokens end), 0) from spent) as used
-        from helmsman.budget where key like 'day_%%'
-        union all
-        select key, amount, project, case when key like '%%_usd' then usd else tokens end
-        from helmsman.budget, spent
-        where key like 'project_%%' and project is not null and (%(project)s::text is null or project = %(project)s)
-    )
-    select used.*, (
-        select max(up_to) from helmsman.grants given where given.key = used.key and given.amount = used.amount
-            and given.day = (clock_timestamp() at time zone 'UTC')::date and given.project is not distinct from used.project
-    ) as granted
-    from used order by project nulls first, key
+_GRANTED: Final = """
+    select key, amount, project, max(up_to) as up_to from helmsman.grants
+    where case when key like 'task_%%' then task = %(task)s
+        else day = (clock_timestamp() at time zone 'UTC')::date end
+    group by key, amount, project
 """
 # The epoch keeps a machine that has lost the task from raising its budget.
 _GRANT: Final = """
     insert into helmsman.grants (key, amount, up_to, project, task)
-    select %(key)s, %(amount)s, %(up_to)s, %(project)s, id from helmsman.queue
+    select %(key)s, %(amount)s, %(up_to)s, %(project)s, id from helmsman_store.tasks
     where id = %(task)s and epoch = %(epoch)s
     returning task
 """
 
 
-def _state(row: DictRow) -> BudgetState:
-    return BudgetState(
-        key=row["key"],
-        used=row["used"],
-        budget=row["amount"],
-        granted=row["granted"],
-        project=row["project"],
-        fleet=True,
-    )
+class _Used(NamedTuple):
+    """The amounts, and what today's tasks and one task have used and were granted."""
 
+    budget: Mapping[str, float]
+    spent: Sequence[DictRow]
+    granted: Sequence[DictRow]
 
-def _project_of(row: Mapping[str, Any]) -> str | None:
-    """Return the project of a task."""
-    project: str | None = row["metadata"].get(PROJECT) or row["metadata"].get(PLACE) or row["directory"]
-    return project
+    @classmethod
+    async def read(cls, database: FleetDatabase, task_id: str | None = None) -> _Used:
+        task = {"task": task_id}
+        amounts = await database.all("select key, amount from helmsman.budget order by key")
+        spent, granted = await database.all(_SPENT, task), await database.all(_GRANTED, task)
+        return cls({row["key"]: row["amount"] for row in amounts}, spent, granted)
+
+    def states(self, prices: Prices, project: str | None, scopes: Sequence[str]) -> list[BudgetState]:
+        """Return the use of each budget with one of these scopes."""
+        return [
+            self._state(prices, key, amount, project if key.startswith("project_") else None)
+            for key, amount in self.budget.items()
+            if key.rpartition("_")[0] in scopes
+        ]
+
+    def _state(self, prices: Prices, key: str, amount: float, project: str | None) -> BudgetState:
+        used = 0.0
+        for row in self.spent:
+            counts = row["is_own"] if key.startswith("task_") else row["is_todays"]
+            if counts and (not key.startswith("project_") or row["project"] == project):
+                usage = Usage(row["input"], row["cached"], row["output"], row["reasoning"], row["cost"])
+                used += (prices.cost(row["model"], usage) or 0.0) if key.endswith("_usd") else tokens(usage)
+        about = key, amount, project
+        grants = [row["up_to"] for row in self.granted if (row["key"], row["amount"], row["project"]) == about]
+        granted = max(grants, default=None)
+        return BudgetState(key=key, used=used, budget=amount, granted=granted, project=project, fleet=True)
 
 
 class FleetBudgets:
@@ -111,63 +106,53 @@ class FleetBudgets:
     def __init__(self, database: FleetDatabase, prices: Prices) -> None:
         self._database = database
         self._prices = prices
-        self._tasks: dict[str, tuple[OwnedTask, int]] = {}
-        """Tasks of the fleet by those of this machine, each with the number of its part."""
+        self._tasks: dict[str, OwnedTask] = {}
+        """Tasks of the fleet by those of this machine, of which several may carry out one."""
+        self._used: dict[str, Usage] = {}
 
     def entered(self, local_id: str, owned: OwnedTask) -> None:
-        """Record that a task of this machine is the next part of one of the fleet."""
-        part = sum(one is owned for one, _ in self._tasks.values())
-        self._tasks[local_id] = owned, part
+        """Record that a task of this machine carries out one of the fleet."""
+        self._tasks[local_id] = owned
 
     def left(self, owned: OwnedTask) -> None:
         """Record that a task no longer runs here."""
-        self._tasks = {local_id: known for local_id, known in self._tasks.items() if known[0] is not owned}
-
-    async def spent(self, local_id: str, model: str | None, usage: Usage) -> None:
-        """Store the usage of a task as soon as the database is available."""
-        if local_id not in self._tasks:
-            return
-        owned, part = self._tasks[local_id]
-        values = {
-            **self._about(owned),
-            "part": part,
-            "usd": self._prices.cost(model, usage) or 0.0,
-            "tokens": tokens(usage),
-        }
-        # Money was spent already, so an outage must not lose the amount.
-        await self._database.keep_trying(partial(self._database.one, _SPENT, values), "what was spent")
+        self._tasks = {local_id: known for local_id, known in self._tasks.items() if known is not owned}
+        self._used = {local_id: usage for local_id, usage in self._used.items() if local_id in self._tasks}
 
     async def states(self, local_id: str, model: str | None, usage: Usage) -> list[BudgetState]:
         """Return the use of each budget, including this usage of a task that runs here."""
-        if local_id not in self._tasks:
+        if (owned := self._tasks.get(local_id)) is None:
             return []
+        self._used[local_id] = usage
+        total = sum((used for one, used in self._used.items() if self._tasks[one] is owned), owned.used_before)
         # Stored before the sums are read: of two machines that spend at the same time, one sees both.
-        await self.spent(local_id, model, usage)
-        look = partial(self._database.all, _STATES, self._about(self._tasks[local_id][0]))
-        return [_state(row) for row in await self._database.keep_trying(look, "a budget")]
+        with suppress(NotOwner):
+            store = partial(owned.update, usage=total, **({} if model is None else {"model": model}))
+            await self._database.keep_trying(store, "what was spent")
+        look = partial(_Used.read, self._database, owned.id)
+        used = await self._database.keep_trying(look, "a budget")
+        return used.states(self._prices, owned.row["project"], ("day", "project_day", "task"))
 
     async def grant(self, local_id: str, states: Sequence[BudgetState]) -> None:
         """Store a grant, up to the amount in the question."""
-        owned, _ = self._tasks[local_id]
+        owned = self._tasks[local_id]
         for state in states:
-            values = {"key": state.key, "amount": state.budget, "up_to": state.next_grant}
-            grant = partial(self._database.one, _GRANT, {**self._about(owned), **values, "project": state.project})
+            about = {"task": owned.id, "epoch": owned.epoch, "project": state.project}
+            values = {**about, "key": state.key, "amount": state.budget, "up_to": state.next_grant}
+            grant = partial(self._database.one, _GRANT, values)
             await self._database.keep_trying(grant, "what was granted")
 
-    def _about(self, owned: OwnedTask) -> dict[str, Any]:
-        return {"task": owned.id, "epoch": owned.epoch, "project": _project_of(owned.row)}
 
-
-async def states_of_fleet(database: FleetDatabase, project: str | None = None) -> tuple[BudgetState, ...]:
-    """Return today's use of the budget for all work, and of one project's, or of all projects with spending today."""
-    rows = await database.soon(lambda: database.all(_SHOWN, {"project": project}))
-    return tuple(_state(row) for row in rows)
-
-
-async def budget_of_fleet(database: FleetDatabase) -> dict[str, float]:
-    """Return the configured amounts."""
-    rows = await database.soon(lambda: database.all("select key, amount from helmsman.budget order by key"))
-    return {row["key"]: row["amount"] for row in rows}
+async def budget_of_fleet(
+    database: FleetDatabase, prices: Prices, project: str | None = None
+) -> tuple[Mapping[str, float], tuple[BudgetState, ...]]:
+    """Return the amounts, and today's use for all work and for one project, or for all projects with spending today."""
+    used = await database.soon(lambda: _Used.read(database))
+    spending = dict.fromkeys(row["project"] for row in used.spent if row["project"] is not None)
+    states = used.states(prices, None, ("day",))
+    for one in sorted(spending) if project is None else (project,):
+        states += used.states(prices, one, ("project_day",))
+    return used.budget, tuple(states)
 
 
 async def set_budget(database: FleetDatabase, given: Mapping[str, str]) -> None:

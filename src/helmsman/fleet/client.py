@@ -30,10 +30,11 @@ from helmsman.errors import (
     Unsupported,
 )
 from helmsman.fleet.database import FleetDatabase
-from helmsman.fleet.queue import enter_task
+from helmsman.fleet.queue import entering
 from helmsman.fleet.schema import require_schema
 from helmsman.fleet.values import (
     CLIENTS,
+    KEPT,
     WORKERS,
     AskedInFleet,
     FleetDraft,
@@ -41,17 +42,14 @@ from helmsman.fleet.values import (
     Machine,
     clean_text,
     machine_of,
-    new_fleet_task,
     refuse_secrets,
     serves,
-    session_id_of,
 )
 from helmsman.model.codec import decode
 from helmsman.model.events import ItemDelta
 from helmsman.model.questions import Question, read_answers
-from helmsman.model.request import TurnRequest
 from helmsman.store.database import from_microseconds
-from helmsman.tasks.model import of_agents
+from helmsman.tasks.model import new_task_id, of_agents
 from helmsman.tasks.outcome import TaskOutcome
 from helmsman.tasks.rows import task_of
 
@@ -115,19 +113,20 @@ class FleetClient:
         if (known := await self.with_key(draft)) is not None:
             return known
         await self._refuse_impossible(draft)
-        task_id, alias = new_fleet_task(draft.task.instruction)
-        row = await self.database.soon(lambda: self._enter(draft, task_id, alias))
-        if row is not None:
+        work, agent = entering(self.database.registry, draft, new_task_id("fleet")), draft.task.agent
+        task, is_new = await self.database.tasks(lambda tasks: tasks.database.write(work))
+        task = await self.get(of_agents(task, agent).id)
+        if is_new:
             # After the commit, so that a listener finds the task.
-            await self.database.notify((CLIENTS, task_id), (WORKERS, row["queue"]))
-        return await self.with_key(draft) or await self.get(task_id)
+            await self.database.notify((CLIENTS, task.id), (WORKERS, task.placement["queue"]))
+        return task
 
     async def with_key(self, draft: FleetDraft) -> Task | None:
         """Return the task that was accepted with the key of a draft, if any."""
-        if draft.task.idempotency_key is None:
+        if (key := draft.task.idempotency_key) is None:
             return None
-        row = await self.one("select id from helmsman.queue where key = %s", (draft.task.idempotency_key,))
-        return None if row is None else of_agents(await self.get(row["id"]), draft.task.agent)
+        known = await self.database.tasks(lambda tasks: tasks.with_key(key))
+        return None if known is None else of_agents(known, draft.task.agent)
 
     async def _refuse_impossible(self, draft: FleetDraft) -> None:
         agent, placement = draft.task.agent, draft.placement
@@ -153,12 +152,6 @@ class FleetClient:
             raise FleetRefused(
                 f"No machine of the fleet has {agent}{labels}. `helmsman fleet status` shows what they have."
             )
-
-    async def _enter(self, draft: FleetDraft, task_id: str, alias: str) -> DictRow | None:
-        """Store a new task in one transaction. Return None if there is one with its key, or an earlier try stored it."""
-        # The task, its tree and its request become visible together.
-        async with self.database.connection() as connection, connection.transaction():
-            return await enter_task(connection, draft, task_id, alias)
 
     # --- look --------------------------------------------------------------------------------------------------------
 
@@ -192,13 +185,17 @@ class FleetClient:
         """Sessions, the one first that was last asked for something, and the cursor of the next page."""
         rows = await self._all(
             """
-            select last.number, last.lane, last.agent, last.model, last.updated_at, first.instruction, first.created_at,
-                coalesce(first.metadata ->> 'place', first.directory) as directory
-            from helmsman.queue last join helmsman.queue first on first.id = last.lane
-            where not exists (select from helmsman.queue later where later.lane = last.lane and later.number > last.number)
+            select last.number, last.session_id, last.agent, last.model, last.updated_at, first.created_at, first.directory,
+                first.body::jsonb ->> 'instruction' as instruction
+            from helmsman_store.tasks last join helmsman_store.tasks first on first.id = 'T-' || last.session_id
+            where not exists (
+                    select from helmsman_store.tasks later
+                    where later.session_id = last.session_id and later.number > last.number
+                )
                 and (%(agent)s::text is null or last.agent = %(agent)s)
-                and (%(directory)s::text is null or coalesce(first.metadata ->> 'place', first.directory) = %(directory)s)
-                and (%(query)s::text is null or position(lower(%(query)s) in lower(first.instruction)) > 0)
+                and (%(directory)s::text is null or first.directory = %(directory)s)
+                and (%(query)s::text is null
+                    or position(lower(%(query)s) in lower(first.body::jsonb ->> 'instruction')) > 0)
                 and (%(before)s::bigint is null or last.number < %(before)s)
             order by last.number desc limit %(limit)s
             """,
@@ -208,10 +205,10 @@ class FleetClient:
         following = str(rows[limit - 1]["number"]) if len(rows) > limit else None
         return [
             SessionInfo(
-                session_id=session_id_of(row["lane"]),
+                session_id=row["session_id"],
                 agent=row["agent"],
-                updated_at=row["updated_at"],
-                created_at=row["created_at"],
+                updated_at=from_microseconds(row["updated_at"]),
+                created_at=from_microseconds(row["created_at"]),
                 directory=row["directory"],
                 first_prompt=row["instruction"],
                 model=row["model"],
@@ -220,39 +217,39 @@ class FleetClient:
             for row in rows[:limit]
         ], following
 
-    async def lane_of_agents(self, session_id: str) -> str | None:
-        """Return the lane of a session by its agent's id."""
-        rows = await self._all(
-            "select lane from helmsman.queue where session_id = %(id)s order by number limit 1", {"id": session_id}
+    async def session_of_agents(self, session_id: str) -> str | None:
+        """Return the session of the fleet with an agent's id."""
+        row = await self.one(
+            "select session_id from helmsman_store.tasks where agents_session = %s order by number limit 1",
+            (session_id,),
         )
-        return str(rows[0]["lane"]) if rows else None
+        return None if row is None else str(row["session_id"])
 
     async def news(self, number: int | None) -> tuple[int, set[str], set[str]]:
-        """Return the number of the newest task, the lanes with an open question, and those of tasks after a number."""
+        """Return the number of the newest task, the sessions with an open question, and those of tasks after a number."""
         rows = await self._all(
             """
-            select number, lane, status = 'working' and input_required as asks from helmsman.queue
-            where number > %(number)s or (status = 'working' and input_required)
-            union all select coalesce(max(number), 0), null, false from helmsman.queue
+            select number, session_id, false as asks from helmsman_store.tasks where number > %(number)s
+            union all select 0, session_id, true from helmsman_store.tasks task
+            where status = 'working' and exists (
+                select from helmsman.questions where task = task.id and epoch = task.epoch and closed_at is null
+            )
+            union all select coalesce(max(number), 0), null, false from helmsman_store.tasks
             """,
             {"number": number},
         )
         newest = max(int(row["number"]) for row in rows)
         # The first call only asks for the newest number: earlier tasks are no news.
         known = newest if number is None else number
-        asking = {str(row["lane"]) for row in rows if row["asks"]}
-        return newest, asking, {str(row["lane"]) for row in rows if row["lane"] is not None and row["number"] > known}
-
-    async def spec(self, task_id: str) -> TurnRequest | None:
-        """Return the request of a task."""
-        rows = await self._all("select spec from helmsman.queue where id = %(id)s", {"id": task_id})
-        return TurnRequest.unpacked(rows[0]["spec"]) if rows else None
+        asking = {str(row["session_id"]) for row in rows if row["asks"]}
+        newer = {str(row["session_id"]) for row in rows if row["session_id"] is not None and row["number"] > known}
+        return newest, asking, newer
 
     async def at_work(self, limit: int) -> list[Task]:
         """Return running tasks, then pending tasks in the order in which they will start."""
         sql = (
-            "SELECT tasks.* FROM tasks JOIN helmsman.queue AS place ON place.id = tasks.id "
-            "WHERE place.status IN ('pending', 'working') ORDER BY place.status = 'pending', priority, place.number LIMIT ?"
+            "SELECT * FROM tasks WHERE status IN ('pending', 'working') "
+            "ORDER BY status = 'pending', priority, number LIMIT ?"
         )
         return await self.database.tasks(
             lambda tasks: tasks.database.read(lambda one: [task_of(row) for row in one.execute(sql, (limit,))])
@@ -263,7 +260,7 @@ class FleetClient:
         rows = await self._all(
             """
             select *, extract(epoch from clock_timestamp() - seen)::float as age,
-                (select count(*) from helmsman.queue where status = 'working' and worker = workers.id) as at_work
+                (select count(*) from helmsman_store.tasks where status = 'working' and worker = workers.id) as at_work
             from helmsman.workers order by name
             """
         )
@@ -285,7 +282,8 @@ class FleetClient:
     async def waiting(self) -> dict[str, int]:
         """Return the number of pending tasks per queue."""
         rows = await self._all(
-            "select queue, count(*) as waiting from helmsman.queue where status = 'pending' group by queue order by queue"
+            "select queue, count(*) as waiting from helmsman_store.tasks where status = 'pending' "
+            "group by queue order by queue"
         )
         return {row["queue"]: row["waiting"] for row in rows}
 
@@ -293,7 +291,7 @@ class FleetClient:
         """Return the number of pending tasks per queue that no machine may run: its host, agent or a label is missing."""
         rows = await self._all(
             """
-            select queue, count(*) as waiting from helmsman.queue task
+            select queue, count(*) as waiting from helmsman_store.tasks task
             where status = 'pending' and not exists (
                 select from helmsman.workers
                 where seen >= clock_timestamp() - make_interval(secs => lease) and (
@@ -391,8 +389,8 @@ class FleetClient:
         """Return the open questions, oldest first."""
         rows = await self._all(
             """
-            select question.*, task.session_id, task.worker from helmsman.questions question
-            join helmsman.queue task on task.id = question.task and task.epoch = question.epoch
+            select question.*, task.agents_session, task.worker from helmsman.questions question
+            join helmsman_store.tasks task on task.id = question.task and task.epoch = question.epoch
             where question.closed_at is null and question.answer is null and task.status = 'working'
                 and (%(task)s::text is null or question.task = %(task)s)
             order by question.number
@@ -402,7 +400,7 @@ class FleetClient:
         return [
             AskedInFleet(
                 task=row["task"],
-                session_id=row["session_id"],
+                session_id=row["agents_session"],
                 machine=machine_of(row["worker"]),
                 asked_at=row["asked_at"],
                 expires_at=row["expires_at"],
@@ -442,7 +440,8 @@ class FleetClient:
         """Stop a task; returns when all of it has really stopped, or the time is up. One that has ended stays as it is."""
         task_id = (await self.get(reference)).id
         # The reason is stored, and shown to all clients.
-        await self.one(_CANCEL, {"task": task_id, "reason": clean_text(None if reason is None else redact(reason))})
+        reason = clean_text(None if reason is None else redact(reason))
+        await self.one(_CANCEL, {"task": task_id, "reason": reason, "kept": KEPT})
         task, _ = await self.until(task_id, lambda task: not task.is_running, timeout=_CANCEL_SECONDS)
         return task
 
@@ -461,13 +460,13 @@ class FleetClient:
 
 
 _RANGE: Final = """
-    select stopped_at is not null as has_stopped, greatest(%(offset)s, log_from) as after, (
-        select min(log_from) from helmsman.queue later where later.lane = task.lane and later.number > task.number
+    select status not in ('pending', 'working') as has_stopped, greatest(%(offset)s, log_from) as after, (
+        select min(log_from) from helmsman_store.tasks later
+        where later.session_id = task.session_id and later.number > task.number
     ) as up_to, (
-        select number from helmsman_store.sessions log
-        where log.id = helmsman.session_of(task.lane) and task.log_from is not null
+        select number from helmsman_store.sessions log where log.id = task.session_id and task.log_from is not null
     ) as log
-    from helmsman.queue task where id = %(task)s
+    from helmsman_store.tasks task where id = %(task)s
 """
 """Select the part of a session's log that belongs to a task: up to the begin of the next one."""
 _EVENTS: Final = f"""
@@ -479,7 +478,7 @@ _ANSWER: Final = """
     with answered as (
         update helmsman.questions question
         set answer = %(answer)s, answered_by = %(by)s, answered_at = clock_timestamp(), refused = null
-        from helmsman.queue task
+        from helmsman_store.tasks task
         where question.task = %(task)s and question.id = %(question)s and question.answer is null
             and question.closed_at is null and task.id = question.task and task.epoch = question.epoch
             and task.status = 'working'
@@ -488,24 +487,26 @@ _ANSWER: Final = """
     select helmsman.tell_worker(worker, id), pg_notify('helmsman_fleet', id) from answered
 """
 _CANCEL: Final = """
-    with before as (select status = 'pending' as waits from helmsman.queue where id = %(task)s for update),
+    with before as (select status = 'pending' as waits from helmsman_store.tasks where id = %(task)s for update),
     asked as (
-        update helmsman.queue set
-            cancel_asked = true, cancel_reason = coalesce(cancel_reason, %(reason)s), updated_at = clock_timestamp(),
-            revision = revision + 1,
+        update helmsman_store.tasks set
+            cancel_asked = true, updated_at = helmsman.now(), revision = revision + 1,
             status = case when waits then 'canceled' else status end,
-            note = case when waits then coalesce('It was cancelled: ' || %(reason)s,
-                case when epoch = 0 then 'It was cancelled before it began.' else 'It was cancelled.' end) else note end,
-            completed_at = case when waits then clock_timestamp() end,
-            stopped_at = case when waits then clock_timestamp() end,
-            expires_at = case when waits then clock_timestamp() + interval '30 days' end
+            body = helmsman.with_facts(body,
+                jsonb_build_object('cancelReason', coalesce(body::jsonb ->> 'cancelReason', %(reason)s))
+                || case when not waits then '{}' else jsonb_build_object('note',
+                    coalesce('It was cancelled: ' || %(reason)s,
+                        case when epoch = 0 then 'It was cancelled before it began.' else 'It was cancelled.' end)
+                ) end),
+            completed_at = case when waits then helmsman.now() end,
+            expires_at = case when waits then helmsman.now() + %(kept)s end
         from before where id = %(task)s and status in ('pending', 'working')
-        returning id, worker, lane, status
+        returning id, worker, session_id, status
     ),
     told as (
         select pg_notify('helmsman_workers', waiting.queue) from asked, lateral (
-            select queue from helmsman.queue
-            where lane = asked.lane and status = 'pending' and id <> asked.id order by number limit 1
+            select queue from helmsman_store.tasks
+            where session_id = asked.session_id and status = 'pending' and id <> asked.id order by number limit 1
         ) waiting where asked.status = 'canceled'
     )
     select (select count(*) from told), pg_notify('helmsman_fleet', id),
@@ -530,11 +531,11 @@ _STEER_SECONDS: Final = 30.0
 _STEER: Final = """
     with sent as (
         insert into helmsman.messages (id, task, epoch, text)
-        select %(id)s, id, epoch, %(text)s from helmsman.queue where id = %(task)s and status = 'working'
+        select %(id)s, id, epoch, %(text)s from helmsman_store.tasks where id = %(task)s and status = 'working'
         on conflict do nothing returning id
     ),
     told as (
-        select helmsman.tell_worker(worker, id) from helmsman.queue where id = %(task)s and status = 'working'
+        select helmsman.tell_worker(worker, id) from helmsman_store.tasks where id = %(task)s and status = 'working'
     )
     select (select count(*) from told) as told,
         exists (select from sent) or exists (select from helmsman.messages where id = %(id)s) as is_sent
@@ -542,7 +543,7 @@ _STEER: Final = """
 _STEERED: Final = """
     select message.taken_at, message.ended_at, message.refused,
         task.status = 'working' and task.epoch = message.epoch as is_open
-    from helmsman.messages message join helmsman.queue task on task.id = message.task where message.id = %(id)s
+    from helmsman.messages message join helmsman_store.tasks task on task.id = message.task where message.id = %(id)s
 """
 _WITHDRAW: Final = """
     update helmsman.messages set taken_at = clock_timestamp() where id = %(id)s and taken_at is null returning id

@@ -85,7 +85,7 @@ class ClientTrees:
                 parameter="cwd",
             )
 
-    async def brought_back(self, lane: str, place: str | None) -> tuple[RemoteTree, tuple[str, ...]] | None:
+    async def brought_back(self, session_id: str, place: str | None) -> tuple[RemoteTree, tuple[str, ...]] | None:
         """Fetch the current tree of a session into the local repository. Return it with descriptions of what is
         missing; None without a tree.
 
@@ -93,7 +93,7 @@ class ClientTrees:
             InvalidInput: The repository is not here.
             WorktreeError: It cannot be fetched.
         """
-        stored = StoredTree(self._client.database, self._soon, lane)
+        stored = StoredTree(self._client.database, self._soon, session_id)
         packed = await stored.packed()
         if packed is None:
             return None
@@ -104,7 +104,7 @@ class ClientTrees:
                 f"{packed.head or packed.commit}. Ask in a clone of it that has this commit."
             )
         await self._have_base(git, stored, packed)
-        kept = await self._have_result(git, stored, lane)
+        kept = await self._have_result(git, stored, session_id)
         away = RemoteTree(
             id=packed.id,
             host="",
@@ -147,8 +147,8 @@ class ClientTrees:
                     f"{packed.remote} there, then ask again."
                 ) from error
 
-    async def _have_result(self, git: Git, stored: StoredTree, lane: str) -> KeptTree | None:
-        reference = f"{_RESULTS}/{lane.rpartition('-')[2]}"
+    async def _have_result(self, git: Git, stored: StoredTree, session_id: str) -> KeptTree | None:
+        reference = f"{_RESULTS}/{session_id.rpartition('-')[2]}"
         # A newer result may replace the pieces while they are read.
         while True:
             kept = await stored.kept()
@@ -178,10 +178,10 @@ class ClientTrees:
         # Asking the database costs more than some unused references.
         if len(names) < _MANY:
             return
-        sql: Final = "select lane from helmsman.queue where lane = any(%s)"
-        lanes = [f"T-fleet-{name}" for name in names]
-        known = {row["lane"] for row in await self._soon(lambda: self._client.database.all(sql, (lanes,)))}
-        gone = [name for name, lane in zip(names, lanes, strict=True) if lane not in known]
+        sql: Final = "select session_id from helmsman_store.tasks where session_id = any(%s)"
+        rows = await self._soon(lambda: self._client.database.all(sql, ([f"fleet-{name}" for name in names],)))
+        known = {row["session_id"] for row in rows}
+        gone = [name for name in names if f"fleet-{name}" not in known]
 
         def drop() -> None:
             for name in gone:

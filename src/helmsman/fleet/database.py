@@ -58,9 +58,9 @@ class FleetDatabase:
         self._is_closed = False
         self._news: dict[tuple[str, str], None] = {}
         self._is_telling = False
-        self.store = PostgresDatabase(self.url, views="helmsman", program=name)
-        """The fleet's store: its schedules and notices, and its tasks, as a view of the queue."""
-        self._registry = Registry(Path(), database=self.store)
+        self.store = PostgresDatabase(self.url, is_shared=True, program=name)
+        """The fleet's store."""
+        self.registry = Registry(Path(), database=self.store)
 
     async def __aenter__(self) -> Self:
         return self
@@ -161,13 +161,13 @@ class FleetDatabase:
             await anyio.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
 
-    async def tasks(self, read: Callable[[Registry], ResultT]) -> ResultT:
-        """Read the fleet's tasks.
+    async def tasks(self, do: Callable[[Registry], ResultT]) -> ResultT:
+        """Do something with the fleet's tasks that may be done again.
 
         Raises:
             FleetUnavailable: The database cannot be reached.
         """
-        return await self.soon(partial(anyio.to_thread.run_sync, read, self._registry))
+        return await self.soon(partial(anyio.to_thread.run_sync, do, self.registry))
 
     async def keep_trying(self, do: Callable[[], Awaitable[ResultT]], what: str) -> ResultT:
         """Run an idempotent write until the database is reachable. To give up, cancel the call."""

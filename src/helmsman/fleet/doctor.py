@@ -121,25 +121,27 @@ def _check(name: str, is_so: bool, good: str, bad: str, *, otherwise: CheckVerdi
 
 # --- its machines and tasks ------------------------------------------------------------------------------------------
 
+_FORBIDDEN: Final = """
+    select coalesce(string_agg(relname, ', ' order by relname), '') as tables from pg_class
+    where relnamespace in ('helmsman'::regnamespace, 'helmsman_store'::regnamespace)
+        and relkind = 'r' and relname not in ('fleet', 'schema_version')
+        and not (has_table_privilege(oid, 'select') and has_table_privilege(oid, 'insert')
+            and has_table_privilege(oid, 'update') and has_table_privilege(oid, 'delete'))
+"""
 _STATE: Final = """
     select
         (select count(*) from pg_stat_activity) as connections, current_setting('max_connections')::int as most,
         (
-            select coalesce(string_agg(relname, ', ' order by relname), '') from pg_class
-            where relnamespace in ('helmsman'::regnamespace, 'helmsman_store'::regnamespace)
-                and relkind = 'r' and relname not in ('fleet', 'schema_version')
-                and not (has_table_privilege(oid, 'select') and has_table_privilege(oid, 'insert')
-                    and has_table_privilege(oid, 'update') and has_table_privilege(oid, 'delete'))
-        ) as forbidden,
-        (
-            select count(*) from helmsman.queue
-            where status = 'working' and not exists (select from helmsman.workers where id = queue.worker)
+            select count(*) from helmsman_store.tasks
+            where status = 'working' and not exists (select from helmsman.workers where id = tasks.worker)
         ) as orphans,
         (
-            select extract(epoch from clock_timestamp() - min(greatest(created_at, not_before)))::float / 60
-            from helmsman.queue task where status = 'pending' and (not_before is null or not_before < clock_timestamp())
+            select extract(epoch from clock_timestamp()
+                - min(greatest(to_timestamp(created_at / 1000000.0), not_before)))::float / 60
+            from helmsman_store.tasks task
+            where status = 'pending' and (not_before is null or not_before < clock_timestamp())
                 and not exists (
-                    select from helmsman.queue where lane = task.lane and number < task.number
+                    select from helmsman_store.tasks where session_id = task.session_id and number < task.number
                         and status in ('pending', 'working')
                 )
         ) as waits
@@ -148,6 +150,17 @@ _STATE: Final = """
 
 async def check_fleet(client: FleetClient) -> Sequence[FleetCheck]:
     """Check the role's rights, the machines, and what waits."""
+    forbidden = await client.one(_FORBIDDEN)
+    assert forbidden is not None
+    rights = _check(
+        "rights",
+        not forbidden["tables"],
+        "this role may use all tables of the fleet",
+        f"This role may not use {forbidden['tables']}. Run the grants of docs/fleet.md as the owner.",
+    )
+    # Without them nothing else can be looked at.
+    if rights.verdict == "wrong":
+        return (rights,)
     row = await client.one(_STATE)
     assert row is not None
     machines = await client.machines()
@@ -161,12 +174,7 @@ async def check_fleet(client: FleetClient) -> Sequence[FleetCheck]:
     ]
     versions = sorted({one.version for one in alive})
     return (
-        _check(
-            "rights",
-            not row["forbidden"],
-            "this role may use all tables of the fleet",
-            f"This role may not use {row['forbidden']}. Run the grants of docs/fleet.md as the owner.",
-        ),
+        rights,
         _check(
             "load",
             row["connections"] <= _FULL * row["most"],

@@ -1,8 +1,8 @@
 """Copies of a fleet's sessions for the clients of one hub, updated from the events that the fleet's machines store.
 
-There is one link for each hub and fleet. A session is the tasks of a lane, in order; its id is known before a machine starts
-it. A session is loaded when a client asks for it, and then follows the stored events while it runs. Sessions with open
-questions are loaded without a request, so that every client sees the questions.
+There is one link for each hub and fleet. A session is its tasks, in order; its id is known before a machine starts it. A
+session is loaded when a client asks for it, and then follows the stored events while it runs. Sessions with open questions
+are loaded without a request, so that every client sees the questions.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from helmsman.errors import (
 from helmsman.fleet.client import FleetClient, steer
 from helmsman.fleet.notices import NOTIFY
 from helmsman.fleet.owned_task import ended_turn
-from helmsman.fleet.values import CLIENT, lane_of, session_id_of
+from helmsman.fleet.values import CLIENT
 from helmsman.model.answered_by import PROGRAM, TURN_ENDED
 from helmsman.model.events import (
     Event,
@@ -77,9 +77,8 @@ _AWAY: Final = (
 class _Followed:
     """Session, and the position up to which its events have been delivered here."""
 
-    def __init__(self, session: Session, lane: str) -> None:
+    def __init__(self, session: Session) -> None:
         self.session = session
-        self.lane = lane
         self.task: Task | None = None
         """Task that is being delivered, or was delivered last."""
         self.offset = 0
@@ -127,12 +126,12 @@ class FleetLink:
             try:
                 self._newest, asking, newer = await self.client.news(self._newest)
                 # Other machines may have continued a session that is loaded here. First, since the next call may fail.
-                for lane in newer:
-                    if (known := self._known.get(lane)) is not None:
+                for session_id in newer:
+                    if (known := self._known.get(session_id)) is not None:
                         self._follow_soon(known)
                 # Sessions that no client here has loaded, with questions that every client should see.
-                for lane in asking:
-                    await self.session(session_id_of(lane))
+                for session_id in asking:
+                    await self.session(session_id)
             except HelmsmanError as error:
                 log.info("the fleet is not watched just now: %s", error)
                 await anyio.sleep(_AWAY_SECONDS)
@@ -148,15 +147,14 @@ class FleetLink:
             SessionNotFound: No such session.
             FleetUnavailable: The database cannot be reached.
         """
-        lane = lane_of(session_id)
         # Concurrent callers share one load.
-        known = await self._loading.get(lane, lambda: self._load(lane))
+        known = await self._loading.get(session_id, lambda: self._load(session_id))
         await self.catch_up(known.session)
         return known.session
 
     async def catch_up(self, session: Session) -> None:
         """Deliver the events that other machines have stored for a session since."""
-        known = self._known[lane_of(session.id)]
+        known = self._known[session.id]
         async with known.reading:
             # A follower delivers events itself; two readers would deliver them twice.
             if not known.is_followed:
@@ -164,16 +162,15 @@ class FleetLink:
             elif not session.state.is_running:
                 await self._next(known)  # the follower may not have seen a task that was accepted just now
 
-    async def _load(self, lane: str) -> _Followed:
-        tasks = await self.client.of_session(session_id_of(lane))
+    async def _load(self, session_id: str) -> _Followed:
+        tasks = await self.client.of_session(session_id)
         if not tasks:
-            raise SessionNotFound(f"There is no session {session_id_of(lane)} in the fleet. List the sessions.")
-        spec = await self.client.spec(tasks[-1].id)
-        options = SessionOptions(agent=tasks[-1].agent) if spec is None else spec.options
+            raise SessionNotFound(f"There is no session {session_id} in the fleet. List the sessions.")
+        options = tasks[-1].options or SessionOptions(agent=tasks[-1].agent)
         # The last ended task is delivered again, so that the session shows its result.
         begun = [task for task in tasks if not task.is_running][:-1]
         state = SessionState(
-            session_id_of(lane),
+            session_id,
             directory=tasks[0].directory,
             model=tasks[-1].model,
             turn_count=len(begun),
@@ -185,9 +182,10 @@ class FleetLink:
         session = Session(state, Feed(self._settings.event_buffer_size), self, self.listeners)
         # The engine is on another machine, so this copy never talks to an agent.
         session.become_copy()
-        known = _Followed(session, lane)
+        known = _Followed(session)
         known.task = begun[-1] if begun else None
-        self._known[lane], self.sessions[session.id] = known, session
+        self._known[session_id] = known
+        self.sessions[session_id] = session
         return known
 
     async def _read(self, known: _Followed) -> None:
@@ -287,7 +285,7 @@ class FleetLink:
         """Deliver text that an agent is writing, which is not in the log."""
         session = self.sessions.get(event.session_id)
         if session is not None and session.state.is_running and session.task_id is not None:
-            known = self._known[lane_of(session.id)]
+            known = self._known[session.id]
             if known.task is not None and known.task.id == task_id:
                 session.apply(event)
 
@@ -322,7 +320,7 @@ class FleetLink:
 
     def offer_questions(self, session: Session) -> None:
         """Pass open questions to the session's handler, and cancel the handler if another client has answered."""
-        known, opened = self._known[lane_of(session.id)], session.state.questions
+        known, opened = self._known[session.id], session.state.questions
         # Closed elsewhere: the handler's answer would come too late.
         for question_id in session.deadlines.keys() - opened.keys():
             session.set_deadline(question_id, None)
@@ -362,7 +360,7 @@ class FleetLink:
             AnswerInvalid: The answer does not fit.
         """
         session = await self.session(session_id)
-        known = self._known[lane_of(session_id)]
+        known = self._known[session_id]
         if known.task is None or not session.state.is_running:
             raise QuestionNotOpen(f"Session {session_id} asks nothing. Look at its status.")
         await self.client.answer(known.task.id, question_id, answers, by)
@@ -381,8 +379,7 @@ class FleetLink:
     async def interrupt(self, session_id: str) -> Session:
         """Cancel the running and the waiting tasks of a session. Return when they have stopped."""
         session = await self.session(session_id)
-        lane = lane_of(session_id)
-        tasks = await self.client.of_session(session_id_of(lane))
+        tasks = await self.client.of_session(session_id)
         # Waiting tasks first, or the next one would start when the running one ends.
         for task in reversed(tasks):
             if task.is_running:
@@ -393,7 +390,7 @@ class FleetLink:
     async def _until_delivered(self, session: Session, earlier: Collection[str]) -> None:
         """Wait until the end of the session's tasks is delivered here. Waiting tasks end after the running turn."""
         await self.catch_up(session)
-        known = self._known[lane_of(session.id)]
+        known = self._known[session.id]
         with anyio.move_on_after(_TOLD_SECONDS):
             while session.state.is_running or (known.task is not None and known.task.id in earlier):
                 await session.feed.changed()
@@ -406,7 +403,7 @@ class FleetLink:
     async def steer(self, session_id: str, text: str) -> None:
         """Put a message into the running turn. Returns when the agent has it."""
         session = await self.session(session_id)
-        known = self._known[lane_of(session_id)]
+        known = self._known[session_id]
         if known.task is None or not session.state.is_running:
             raise SessionIdle(f"No turn is running in session {session_id}. Send it as a new message instead.")
         await steer(self.client, known.task.id, text)

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NOTIFY: Final = "notify"
-"""Metadata key of a task: its notice recipients."""
+"""Key in a task's policy: its notice recipients."""
 _LOOK_SECONDS: Final = 3.0
 _SETTINGS_SECONDS: Final = 30.0
 """Interval at which the recipients are reloaded."""
@@ -82,7 +82,7 @@ def key_of(recipient: Recipient, place: str) -> str:
 
 
 def who_is_told(settings: NotifySettings, place: str, *, agent: str, directory: str | None) -> dict[str, Any]:
-    """Return the events that each recipient wants, and the delay for questions, for the metadata of a task."""
+    """Return the events that each recipient wants, and the delay for questions, for the policy of a task."""
 
     def wanted(recipient: Recipient) -> list[str]:
         # With every kind of event, to see which of them this recipient wants.
@@ -100,7 +100,7 @@ _OLD: Final = timedelta(hours=24)
 _DUE: Final = "SELECT about FROM notices_due WHERE at <= ? ORDER BY at LIMIT 100"
 _LEFT: Final = "SELECT DISTINCT recipient FROM notice_deliveries WHERE status = 'sending' AND lease_until < ?"
 _ASKED: Final = """
-    select content from helmsman.questions question join helmsman.queue task on task.id = question.task
+    select content from helmsman.questions question join helmsman_store.tasks task on task.id = question.task
     where 'question ' || task.id || ' ' || question.epoch || ' ' || question.id = ? and task.id = ?
         and task.epoch = question.epoch and task.status = 'working' and question.closed_at is null
         and question.answer is null
@@ -244,7 +244,7 @@ class FleetNotifier:
         self._loops: dict[str, anyio.CancelScope] = {}
 
     async def who_is_told(self, *, agent: str, directory: str | None) -> dict[str, Any]:
-        """Return the events that each recipient wants, for the metadata of a task that is requested here."""
+        """Return the events that each recipient wants, for the policy of a task that is requested here."""
         # A client must not wait long for the settings of notices.
         with anyio.move_on_after(_LOAD_SECONDS):
             await self.loaded.wait()

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, LiteralString, NamedTuple, Self
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, LiteralString, NamedTuple, Self, Unpack
 
 from psycopg.types.json import Json
 
 from helmsman.base.redaction import redact_value
 from helmsman.base.structs import pack
-from helmsman.fleet.values import CLIENTS, clean_text, jsonb, session_id_of
-from helmsman.model.events import Failure, TurnEnded
+from helmsman.fleet.values import CLIENTS, KEPT, clean_text, jsonb
+from helmsman.model.events import Failure, TurnEnded, Usage
 from helmsman.store.log import NewEvent
-from helmsman.store.upkeep import RETENTION
 from helmsman.tasks.outcome import to_keep
+from helmsman.tasks.rows import changed_columns, clean, task_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from helmsman.fleet.database import FleetDatabase
     from helmsman.model.events import TurnOutcome
     from helmsman.model.questions import Question
-    from helmsman.tasks.model import Task
+    from helmsman.tasks.model import Task, TaskChanges
     from helmsman.tasks.outcome import TaskOutcome
 
 
@@ -47,7 +48,7 @@ class MachineOffer(NamedTuple):
 
 # # The lock of `for share` keeps other workers from claiming the task before the statement is over.
 _OWNED: Final = """
-    with owned as (select id, lane from helmsman.queue where id = %(task)s and epoch = %(epoch)s for share)
+    with owned as (select id, session_id from helmsman_store.tasks where id = %(task)s and epoch = %(epoch)s for share)
 """
 _TOLD: Final = ", told as (select pg_notify('helmsman_fleet', %(task)s) from owned)"
 """Notification inside the statement. Frequent writes notify afterwards instead (`FleetDatabase.notify`)."""
@@ -60,7 +61,7 @@ def _logged(source: LiteralString) -> LiteralString:
     """
     return f"""logged as (
         insert into helmsman_store.sessions as log (id, last_seq, changed_at)
-        select helmsman.session_of(lane), %(count)s, %(changed_at)s from {source}
+        select session_id, %(count)s, %(changed_at)s from {source}
         on conflict (id) do update set last_seq = log.last_seq + excluded.last_seq, changed_at = excluded.changed_at
         where log.last_seq = %(logged)s
         returning number
@@ -76,21 +77,23 @@ def _logged(source: LiteralString) -> LiteralString:
 # # In `returning`, a subquery still sees the row as it was: `worker_before`.
 _CLAIMED: Final[LiteralString] = """
     ), claimed as (
-        update helmsman.queue mine set
-            epoch = epoch + 1, worker = %(worker)s, status = 'working', input_required = false,
-            session_id = coalesce(session_id, (
-                select before.session_id from helmsman.queue before
-                where before.lane = mine.lane and before.session_id is not null order by before.number desc limit 1
+        update helmsman_store.tasks mine set
+            epoch = epoch + 1, worker = %(worker)s, status = 'working',
+            body = helmsman.with_facts(body, '{"inputRequired": null}'),
+            agents_session = coalesce(agents_session, (
+                select before.agents_session from helmsman_store.tasks before
+                where before.session_id = mine.session_id and before.agents_session is not null
+                order by before.number desc limit 1
             )),
             log_from = coalesce(log_from, (
-                select last_seq from helmsman_store.sessions where id = helmsman.session_of(mine.lane)
+                select last_seq from helmsman_store.sessions where id = mine.session_id
             ), 0),
-            begun_at = coalesce(begun_at, clock_timestamp()), updated_at = clock_timestamp(), revision = revision + 1
+            updated_at = helmsman.now(), revision = revision + 1
         where id in (select id from picked)
         returning *, extract(epoch from deadline - clock_timestamp())::float as seconds_left,
-            (select was.worker from helmsman.queue was where was.id = mine.id) as worker_before,
+            (select was.worker from helmsman_store.tasks was where was.id = mine.id) as worker_before,
             coalesce((
-                select last_seq from helmsman_store.sessions where id = helmsman.session_of(mine.lane)
+                select last_seq from helmsman_store.sessions where id = mine.session_id
             ), 0) as logged
     ),
     closed as (
@@ -99,7 +102,7 @@ _CLAIMED: Final[LiteralString] = """
     ),
     told as (select pg_notify('helmsman_fleet', id) from claimed)
     select claimed.*, (select count(*) from told) as told, (
-        select extract(epoch from min(not_before) - now())::float from helmsman.queue
+        select extract(epoch from min(not_before) - now())::float from helmsman_store.tasks
         where status = 'pending' and not_before > now()
     ) as due
     from (select) one left join claimed on true order by priority, number
@@ -108,18 +111,18 @@ _CLAIMED: Final[LiteralString] = """
 # # With `skip locked`, workers that claim at the same time do not wait for each other.
 _NEXT: Final[LiteralString] = """
     with picked as (
-        select id from helmsman.queue task
+        select id from helmsman_store.tasks task
         where status = 'pending' and (not_before is null or not_before <= now())
             and exists (select from helmsman.workers where id = %(worker)s)
             and case when host is not null then host = %(name)s
                 else agent = any(%(agents)s) and labels <@ %(labels)s and (
                     queue not like 'host:%%' or queue = 'host:' || %(name)s
-                    or updated_at < clock_timestamp() - make_interval(secs => %(patience)s)
+                    or updated_at < helmsman.now() - %(patience)s * 1000000
                     or not exists (select from helmsman.workers where 'host:' || name = task.queue and not draining)
                 ) end
             and not exists (
-                select from helmsman.queue other
-                where other.lane = task.lane and other.id <> task.id
+                select from helmsman_store.tasks other
+                where other.session_id = task.session_id and other.id <> task.id
                     and (other.status = 'working' or (other.status = 'pending' and other.number < task.number))
             )
         order by priority, number limit %(most)s for update skip locked
@@ -130,22 +133,21 @@ A task that follows another on the same machine waits some seconds for that mach
 """
 _AGAIN: Final[LiteralString] = """
     with picked as (
-        select id from helmsman.queue
+        select id from helmsman_store.tasks
         where id = %(task)s and epoch = %(epoch)s and status = 'working' and worker = %(worker)s for update
 """
 _PATIENCE_SECONDS: Final = 15
 
 _FINISH: Final[LiteralString] = f"""
     with ended as (
-        update helmsman.queue set
-            status = %(status)s, note = %(note)s, turn_id = coalesce(%(turn_id)s, turn_id), result = %(result)s,
-            error = %(error)s, usage = %(usage)s, model = coalesce(%(model)s, model), progress = null,
-            input_required = false, metadata = metadata || %(metadata)s,
-            completed_at = clock_timestamp(), stopped_at = clock_timestamp(),
-            last_event_at = clock_timestamp(), updated_at = clock_timestamp(),
-            expires_at = clock_timestamp() + %(kept)s, revision = revision + 1
+        update helmsman_store.tasks set
+            status = %(status)s, turn_id = coalesce(%(turn_id)s, turn_id), usage = coalesce(%(usage)s, usage),
+            model = coalesce(%(model)s, model),
+            body = helmsman.with_facts(body, %(body)s), expiring = helmsman.with_facts(expiring, %(expiring)s),
+            completed_at = helmsman.now(), updated_at = helmsman.now(), expires_at = helmsman.now() + %(kept)s,
+            revision = revision + 1
         where id = %(task)s and epoch = %(epoch)s and status = 'working'
-        returning id, lane
+        returning id, session_id
     ),
     outcome as (
         insert into helmsman_store.outcomes (task_id, content) select id, %(outcome)s from ended
@@ -159,13 +161,13 @@ _FINISH: Final[LiteralString] = f"""
         select pg_notify('helmsman_fleet', id) from ended
         union all
         select pg_notify('helmsman_workers', waiting.queue) from ended, lateral (
-            select queue from helmsman.queue where lane = ended.lane and status = 'pending' order by number limit 1
+            select queue from helmsman_store.tasks
+            where session_id = ended.session_id and status = 'pending' order by number limit 1
         ) waiting
     )
     select (select count(*) from ended) as ended, (select count(*) from told) as told,
         exists (
-            select from helmsman.queue
-            where id = %(task)s and epoch = %(epoch)s and status = %(status)s and stopped_at is not null
+            select from helmsman_store.tasks where id = %(task)s and epoch = %(epoch)s and status = %(status)s
         ) as had_ended
 """  # noqa: S608 - of constants
 
@@ -186,7 +188,17 @@ class OwnedTask:
     @property
     def session_id(self) -> str:
         """Session that clients know, to which the task belongs."""
-        return session_id_of(self.row["lane"])
+        return str(self.row["session_id"])
+
+    @property
+    def task(self) -> Task:
+        """Return the task as it was at the time of the claim."""
+        return task_of(self.row)
+
+    @property
+    def used_before(self) -> Usage:
+        """Return the usage of earlier attempts."""
+        return self.task.usage or Usage()
 
     @property
     def epoch(self) -> int:
@@ -221,25 +233,27 @@ class OwnedTask:
             await self.database.notify((CLIENTS, self.id))
         return row
 
-    async def update(self, **changes: Any) -> None:
-        """Update columns of the task by name. `label` adds a label that the task requires."""
-        values: dict[str, Any] = dict.fromkeys(("session_id", "turn_id", "model", "directory"))
-        values |= {"progress": None, "note": None, "metadata": {}, "label": None} | changes
+    async def update(
+        self, *, agents_session: str | None = None, label: str | None = None, **changes: Unpack[TaskChanges]
+    ) -> None:
+        """Change the task. `label` adds a label that the task requires."""
+        # Every client can read the stored text.
+        columns, body, expiring = changed_columns(clean({"last_event_at": datetime.now(UTC), **changes}))
+        values: dict[str, Any] = {"turn_id": None, "model": None, "usage": None, **columns}
         sql = """,
             changed as (
-                update helmsman.queue set
-                    session_id = coalesce(%(session_id)s, session_id), turn_id = coalesce(%(turn_id)s, turn_id),
-                    model = coalesce(%(model)s, model), directory = coalesce(%(directory)s, directory),
-                    progress = coalesce(%(progress)s, progress), note = %(note)s, metadata = metadata || %(metadata)s,
+                update helmsman_store.tasks set
+                    agents_session = coalesce(%(agents_session)s, agents_session),
+                    turn_id = coalesce(%(turn_id)s, turn_id), model = coalesce(%(model)s, model),
+                    usage = coalesce(%(usage)s, usage),
+                    body = helmsman.with_facts(body, %(body)s), expiring = helmsman.with_facts(expiring, %(expiring)s),
                     labels = case when %(label)s::text is null or %(label)s = any (labels) then labels
                         else labels || %(label)s::text end,
-                    last_event_at = clock_timestamp(), updated_at = clock_timestamp(), revision = revision + 1
+                    updated_at = helmsman.now(), revision = revision + 1
                 where id = %(task)s and epoch = %(epoch)s and status = 'working' returning id
             )
         """
-        # Every client can read the stored text.
-        values |= {name: redact_value(values[name]) for name in ("note", "progress")}
-        values["progress"], values["metadata"] = jsonb(values["progress"]), jsonb(values["metadata"])
+        values |= {"agents_session": agents_session, "label": label, "body": jsonb(body), "expiring": jsonb(expiring)}
         if not (await self._write(sql, often=True, found=", (select count(*) from changed) as changed", **values))[
             "changed"
         ]:
@@ -249,7 +263,7 @@ class OwnedTask:
     async def add_events(self, events: Sequence[NewEvent]) -> None:
         """Append events to the log of the session. A repeated call appends them once."""
         found: LiteralString = """, (select count(*) from logged) as logged, (
-            select last_seq from helmsman_store.sessions log, owned where log.id = helmsman.session_of(lane)
+            select last_seq from helmsman_store.sessions log, owned where log.id = owned.session_id
         ) as before"""
         while True:
             row = await self._write(f", {_logged('owned')}", often=True, found=found, **self._to_log(events))
@@ -276,7 +290,7 @@ class OwnedTask:
         sql = """,
             after as (
                 delete from helmsman.rollouts using owned
-                where session_id = %(session)s and file = %(file)s and start > %(start)s
+                where rollouts.session_id = %(session)s and file = %(file)s and start > %(start)s
             ),
             added as (
                 insert into helmsman.rollouts (session_id, file, start, task, epoch, data)
@@ -292,7 +306,7 @@ class OwnedTask:
         sql = """,
             cut as (
                 delete from helmsman.rollouts using owned
-                where session_id = %(session)s and file <> 'name'
+                where rollouts.session_id = %(session)s and file <> 'name'
                     and start >= coalesce((%(sizes)s::jsonb ->> file)::bigint, 0)
             )
         """
@@ -318,8 +332,8 @@ class OwnedTask:
                 set epoch = excluded.epoch, about = excluded.about, at = clock_timestamp()
             ),
             gone as (
-                delete from helmsman.bundles old using owned, helmsman.queue mine, helmsman.queue other
-                where mine.id = owned.id and other.lane = mine.lane and old.task = other.id
+                delete from helmsman.bundles old using owned, helmsman_store.tasks mine, helmsman_store.tasks other
+                where mine.id = owned.id and other.session_id = mine.session_id and old.task = other.id
                     and starts_with(old.kind, 'result') and not (old.task = mine.id and old.kind in ('result', %(kind)s))
             )
         """
@@ -346,8 +360,10 @@ class OwnedTask:
                 from owned on conflict do nothing
             ),
             waiting as (
-                update helmsman.queue set input_required = true, updated_at = clock_timestamp(), revision = revision + 1
-                from owned where helmsman.queue.id = owned.id
+                update helmsman_store.tasks task set
+                    body = helmsman.with_facts(body, '{"inputRequired": true}'), updated_at = helmsman.now(),
+                    revision = revision + 1
+                from owned where task.id = owned.id
             )
         """
         # A question may quote a command with a secret.
@@ -361,10 +377,12 @@ class OwnedTask:
                 from owned where task = owned.id and epoch = %(epoch)s and helmsman.questions.id = %(question)s
             ),
             waiting as (
-                update helmsman.queue set updated_at = clock_timestamp(), revision = revision + 1, input_required = exists (
-                    select from helmsman.questions
-                    where task = %(task)s and epoch = %(epoch)s and closed_at is null and id <> %(question)s
-                ) from owned where helmsman.queue.id = owned.id
+                update helmsman_store.tasks task set
+                    body = helmsman.with_facts(body, jsonb_build_object('inputRequired', exists (
+                        select from helmsman.questions
+                        where task = %(task)s and epoch = %(epoch)s and closed_at is null and id <> %(question)s
+                    ))), updated_at = helmsman.now(), revision = revision + 1
+                from owned where task.id = owned.id
             )
         """
         await self._write(sql, question=question_id)
@@ -384,7 +402,7 @@ class OwnedTask:
         """Return the cancellation, the answers and the messages that wait for this task."""
         row = await self.database.one(
             """
-            select cancel_asked, cancel_reason, deadline < clock_timestamp() as is_late, (
+            select cancel_asked, body::jsonb ->> 'cancelReason' as cancel_reason, deadline < clock_timestamp() as is_late, (
                 select coalesce(jsonb_agg(jsonb_build_object('id', id, 'answer', answer, 'by', answered_by)), '[]')
                 from helmsman.questions
                 where task = %(task)s and epoch = %(epoch)s and answer is not null and closed_at is null
@@ -392,7 +410,7 @@ class OwnedTask:
                 select coalesce(jsonb_agg(jsonb_build_object('id', id, 'text', text) order by number), '[]')
                 from helmsman.messages where task = %(task)s and epoch = %(epoch)s and taken_at is null
             ) as messages
-            from helmsman.queue where id = %(task)s and epoch = %(epoch)s and status = 'working'
+            from helmsman_store.tasks where id = %(task)s and epoch = %(epoch)s and status = 'working'
             """,
             {"task": self.id, "epoch": self.epoch},
         )
@@ -425,22 +443,22 @@ class OwnedTask:
 
     # --- its end -----------------------------------------------------------------------------------------------------
 
-    async def finish(self, end: Mapping[str, Any], outcome: TaskOutcome | None = None) -> None:
+    async def finish(self, end: TaskChanges, outcome: TaskOutcome | None = None) -> None:
         """Write how it has ended (`end_of`), when all of it has stopped. Asked again for the same, nothing changes."""
-        known: dict[str, Any] = dict.fromkeys(("note", "turn_id", "result", "error", "usage", "model"))
-        known |= {"metadata": {}} | dict(end)
-        known |= {name: redact_value(known[name]) for name in ("note", "result", "error")}
+        ended_at = {"last_event_at": datetime.now(UTC), "input_required": False}
+        known = clean({**dict.fromkeys(_UNSAID), **ended_at, **end})
         # The end in the log and the columns are written in one statement, so they cannot disagree.
         ended = ended_turn(self.session_id, known)
-        known |= {name: jsonb(known[name]) for name in ("error", "usage", "metadata")}
-        known |= {name: clean_text(known[name]) for name in ("note", "result")}
+        columns, body, expiring = changed_columns(known)
         row = await self.database.one(
             _FINISH,
             {
-                **known,
+                **columns,
+                "body": jsonb(body),
+                "expiring": jsonb(expiring),
                 "task": self.id,
                 "epoch": self.epoch,
-                "kept": RETENTION,
+                "kept": KEPT,
                 **self._to_log([NewEvent.of(ended)]),
                 "outcome": clean_text(json.dumps({} if outcome is None else to_keep(outcome))),
             },
@@ -448,6 +466,21 @@ class OwnedTask:
         # A retry after a lost answer finds its own result.
         if row is None or not (row["ended"] or row["had_ended"]):
             raise NotOwner(self.id)
+
+
+_UNSAID: Final = (
+    "note",
+    "turn_id",
+    "result",
+    "error",
+    "usage",
+    "model",
+    "progress",
+    "spec",
+    "waiting_for",
+    "resumes_at",
+)
+"""Fields that an end sets to None, unless it has them."""
 
 
 def ended_turn(session_id: str, end: Mapping[str, Any]) -> TurnEnded:
@@ -468,14 +501,14 @@ def ended_turn(session_id: str, end: Mapping[str, Any]) -> TurnEnded:
     )
 
 
-def end_of(task: Task) -> dict[str, Any]:
-    """Return the columns that record the end of a task."""
+def end_of(task: Task) -> TaskChanges:
+    """Return the changes that record the end of a task."""
     return {
         "status": task.status,
         "note": task.note,
         "turn_id": task.turn_id,
         "result": task.result,
         "error": task.error,
-        "usage": None if task.usage is None else pack(task.usage),
+        "usage": task.usage,
         "model": task.model,
     }

@@ -8,7 +8,7 @@ are notified of new work; they also poll, because a notification is lost when it
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Final, LiteralString
+from typing import TYPE_CHECKING, Final, LiteralString
 
 import anyio
 import psycopg
@@ -16,19 +16,29 @@ import psycopg
 from helmsman.base.concurrency import sleep_until
 from helmsman.base.structs import replace
 from helmsman.fleet.owned_task import OwnedTask
-from helmsman.fleet.values import ANYWHERE, DEFAULT_PRIORITY, WORKERS, clean_text, jsonb, machine_of, queue_of
+from helmsman.fleet.values import (
+    ANYWHERE,
+    DEFAULT_PRIORITY,
+    KEPT,
+    PROJECT,
+    WORKERS,
+    jsonb,
+    machine_of,
+    queue_of,
+    session_of,
+)
 from helmsman.git.bundles import pieces
-from helmsman.store.postgres import translated
-from helmsman.store.upkeep import RETENTION
+from helmsman.tasks.rows import task_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from psycopg.rows import DictRow
-
-    from helmsman.fleet.database import DatabaseConnection, FleetDatabase
+    from helmsman.fleet.database import FleetDatabase
     from helmsman.fleet.owned_task import MachineOffer
     from helmsman.fleet.values import FleetDraft
+    from helmsman.store.connection import StoreConnection
+    from helmsman.tasks.model import Task
+    from helmsman.tasks.registry import Registry
 
 log = logging.getLogger(__name__)
 
@@ -43,82 +53,70 @@ _LAST_SECONDS: Final = 0.1
 # --- enqueue ---------------------------------------------------------------------------------------------------------
 
 _BEFORE: Final = """
-    select worker.name, worker.id is not null and not worker.draining as is_there,
-        array(select label from unnest(task.labels) label where position(':' in label) > 0) as needs
-    from helmsman.queue task left join helmsman.workers worker on worker.name = split_part(task.worker, '~', 1)
-    where task.lane = %(lane)s order by task.number desc limit 1
+    SELECT worker.name, worker.id IS NOT NULL AND NOT worker.draining AS is_there,
+        ARRAY(SELECT label FROM unnest(task.labels) label WHERE position(':' IN label) > 0) AS needs
+    FROM tasks task LEFT JOIN helmsman.workers worker ON worker.name = split_part(task.worker, '~', 1)
+    WHERE task.session_id = ? AND task.id <> ? ORDER BY task.number DESC LIMIT 1
 """
 """Select the machine that ran the last turn of a session, and the labels that its transcript needs."""
-_LOCK: Final = "select pg_advisory_xact_lock(hashtextextended(%s, 0))"
+_LOCK: Final = "SELECT pg_advisory_xact_lock(hashtextextended(?, 0))"
 """Serialize the enqueues of a session, so that its tasks become visible in the order of their numbers."""
-ENQUEUE: Final = """
-    insert into helmsman.queue
-        (id, key, alias, lane, agent, instruction, directory, model, metadata, spec, queue, priority, labels,
-         host, not_before, deadline)
-    values
-        (:id, :key, :alias, :lane, :agent, :instruction, :directory, :model, :metadata, :spec, :queue,
-         :priority, :labels, :host, clock_timestamp() + make_interval(secs => cast(:delay as float)),
-         clock_timestamp() + make_interval(secs => cast(:deadline as float)))
-    on conflict do nothing
-    returning *
+_PLACE: Final = """
+    UPDATE tasks SET
+        queue = :queue, priority = :priority, labels = :labels, host = :host, project = :project,
+        created_at = helmsman.now(), updated_at = helmsman.now(),
+        not_before = clock_timestamp() + make_interval(secs => CAST(:delay AS float)),
+        deadline = clock_timestamp() + make_interval(secs => CAST(:deadline AS float))
+    WHERE id = :id
 """
-_BUNDLE: Final = (
-    "insert into helmsman.bundles (task, kind, part, epoch, about, data) "
-    "values (%(task)s, %(kind)s, %(part)s, 0, %(about)s, %(data)s)"
-)
+_BUNDLE: Final = "INSERT INTO helmsman.bundles (task, kind, part, epoch, about, data) VALUES (?, ?, ?, 0, ?, ?)"
 
 
-async def enter_task(connection: DatabaseConnection, draft: FleetDraft, task_id: str, alias: str) -> DictRow | None:
-    """Store a task in the transaction of the caller, who then notifies `WORKERS` of its queue.
+def entering(
+    registry: Registry, draft: FleetDraft, task_id: str, also: Callable[[StoreConnection, Task], None] | None = None
+) -> Callable[[StoreConnection], tuple[Task, bool]]:
+    """Return the function that stores a task, its place in the queue and its bundles, and then `also`, in a transaction.
 
-    Return None if there is a task with its key or id already.
+    It returns False with the task that has the draft's key already, if one has. The caller then notifies `WORKERS`.
     """
-    queue, lane, placement = draft.queue, draft.lane or task_id, draft.placement
-    if draft.lane is not None:
+    session_id = draft.session_id or session_of(task_id)
+
+    def place(connection: StoreConnection, task: Task) -> None:
+        queue, placement = draft.queue, draft.placement
+        labels = list(placement.labels)
+        before = connection.execute(_BEFORE, (session_id, task_id)).fetchone()
         # The session's files and transcript are on that machine.
-        before = await (await connection.execute(_BEFORE, {"lane": lane})).fetchone()
-        # Two messages to one session must become visible in the order of their numbers.
-        await connection.execute(_LOCK, (lane,))
         if before is not None:
-            draft = replace(draft, placement=replace(placement, labels=(*placement.labels, *before["needs"])))
+            labels += before["needs"]
             if placement.machine is None and before["is_there"]:
-                queue = queue_of(draft.task.agent, host=before["name"])  # if it dies, another has it
-    values = enqueue_values(draft, task_id, alias, lane, queue)
-    inserted = await connection.execute(translated(ENQUEUE), values)
-    row = await inserted.fetchone()
-    if row is not None:
-        await _add_bundles(connection, draft, task_id)
-    return row
+                queue = queue_of(task.agent, host=before["name"])  # if it dies, another has it
+        placed = {
+            "id": task_id,
+            "queue": queue,
+            "priority": DEFAULT_PRIORITY if placement.priority is None else placement.priority,
+            "labels": labels,
+            "host": placement.machine,
+            "project": (task.policy or {}).get(PROJECT) or task.directory,
+            "delay": placement.delay or None,
+            "deadline": placement.deadline,
+        }
+        connection.execute(_PLACE, placed)
+        for kind, (about, file) in draft.bundles.items():
+            for part, data in enumerate(pieces(file)):
+                connection.execute(_BUNDLE, (task_id, kind, part, jsonb(about), data))
+        if also is not None:
+            also(connection, task)
 
+    add = registry.adding(replace(draft.task, id=task_id, origin="fleet", session_id=session_id), place)
 
-def enqueue_values(draft: FleetDraft, task_id: str, alias: str, lane: str, queue: str) -> dict[str, Any]:
-    """Return the values of `ENQUEUE`."""
-    task, placement = draft.task, draft.placement
-    return {
-        "id": task_id,
-        "key": task.idempotency_key,
-        "alias": alias,
-        "lane": lane,
-        "agent": task.agent,
-        "instruction": clean_text(task.instruction),
-        "directory": task.directory,
-        "model": task.model,
-        "metadata": jsonb(draft.metadata),
-        "spec": jsonb(task.spec or {}),
-        "queue": queue,
-        "priority": DEFAULT_PRIORITY if placement.priority is None else placement.priority,
-        "labels": list(placement.labels),
-        "host": placement.machine,
-        "delay": placement.delay or None,
-        "deadline": placement.deadline,
-    }
+    def work(connection: StoreConnection) -> tuple[Task, bool]:
+        # Two messages to one session must become visible in the order of their numbers.
+        connection.execute(_LOCK, (session_id,))
+        known = connection.execute("SELECT * FROM tasks WHERE id = ?", (task_id,)).fetchone()
+        # An earlier try has stored it, and its answer was lost.
+        return add(connection) if known is None else (task_of(known), True)
 
-
-async def _add_bundles(connection: DatabaseConnection, draft: FleetDraft, task_id: str) -> None:
-    for kind, (about, file) in draft.bundles.items():
-        for part, data in enumerate(pieces(file)):
-            values = {"task": task_id, "kind": kind, "part": part, "about": jsonb(about), "data": data}
-            await connection.execute(_BUNDLE, values)
+    return work
 
 
 # --- claim -----------------------------------------------------------------------------------------------------------
@@ -206,7 +204,7 @@ class QueueConsumer:
         # Read before the query: a claim during it makes the result useless.
         worker, claims = self._offer().worker, self._claims
         rows = await self._database.all(
-            "select id from helmsman.queue where status = 'working' and worker = %s", (worker,)
+            "select id from helmsman_store.tasks where status = 'working' and worker = %s", (worker,)
         )
         strays = {row["id"] for row in rows} - self.running
         if strays and not self._is_claiming and claims == self._claims:
@@ -217,14 +215,14 @@ class QueueConsumer:
 
 
 _PUT_BACK: Final[LiteralString] = f"""
-    update helmsman.queue task set
+    update helmsman_store.tasks task set
         queue = {ANYWHERE}, status = case when cancel_asked then 'canceled' else 'pending' end,
-        note = case when cancel_asked then coalesce('It was cancelled: ' || cancel_reason, 'It was cancelled.')
-            else 'Its machine ' || split_part(worker, '~', 1) || %(note)s end,
-        is_handed_over = %(is_handed_over)s, input_required = false, updated_at = clock_timestamp(),
-        revision = revision + 1, completed_at = case when cancel_asked then clock_timestamp() end,
-        stopped_at = case when cancel_asked then clock_timestamp() end,
-        expires_at = case when cancel_asked then clock_timestamp() + %(kept)s end
+        body = helmsman.with_facts(body, jsonb_build_object('inputRequired', null, 'note',
+            case when not cancel_asked then 'Its machine ' || split_part(worker, '~', 1) || %(note)s
+                else coalesce('It was cancelled: ' || (body::jsonb ->> 'cancelReason'), 'It was cancelled.') end)),
+        is_handed_over = %(is_handed_over)s, updated_at = helmsman.now(), revision = revision + 1,
+        completed_at = case when cancel_asked then helmsman.now() end,
+        expires_at = case when cancel_asked then helmsman.now() + %(kept)s end
     where status = 'working' and case
         when %(worker)s::text is null then not exists (select from helmsman.workers where id = task.worker)
         else worker = %(worker)s and (%(tasks)s::text[] is null or id = any(%(tasks)s))
@@ -244,7 +242,7 @@ async def _put_back(
     """Return tasks to the queue, and end those that were to be cancelled: of a worker the ones named, or all; without one
     those of dead workers. None of them may be running. The note goes on after the name of the machine.
     """
-    values = {"note": note, "worker": worker, "tasks": tasks, "is_handed_over": is_handed_over, "kept": RETENTION}
+    values = {"note": note, "worker": worker, "tasks": tasks, "is_handed_over": is_handed_over, "kept": KEPT}
     rows = await database.all(_PUT_BACK, values)
     for row in rows:
         log.warning("task %s of %s is %s now", row["id"], machine_of(row["worker"]), row["status"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,7 +17,7 @@ import anyio.to_thread
 
 from helmsman.approvals.deadline import LONGEST_SECONDS
 from helmsman.base.concurrency import sleep_until
-from helmsman.base.structs import pack, replace, unpack_if_valid
+from helmsman.base.structs import replace, unpack_if_valid
 from helmsman.capabilities.all_tasks import cancelled
 from helmsman.capabilities.schedules import unanswered
 from helmsman.errors import (
@@ -31,7 +32,6 @@ from helmsman.errors import (
     Unsupported,
 )
 from helmsman.fleet.attempts import (
-    ASKED,
     CONTINUE,
     loss_failure,
     moved_words,
@@ -45,7 +45,7 @@ from helmsman.fleet.owned_task import NotOwner, OwnedTask, end_of
 from helmsman.fleet.pictures import place_images
 from helmsman.fleet.pump import EventPump
 from helmsman.fleet.transcripts import SharedTranscript
-from helmsman.fleet.values import SCHEDULE, machine_of, waiting_facts
+from helmsman.fleet.values import machine_of
 from helmsman.fleet.workspaces import SharedTree
 from helmsman.git import lifecycle
 from helmsman.model.answered_by import DEADLINE, PROGRAM, TURN_ENDED, AnsweredBy
@@ -58,7 +58,6 @@ from helmsman.model.events import (
     TurnEnded,
     TurnRequested,
     TurnStarted,
-    Usage,
 )
 from helmsman.model.request import TurnRequest
 from helmsman.steering.opening import Carried
@@ -73,7 +72,7 @@ if TYPE_CHECKING:
     from helmsman.model.events import Event
     from helmsman.sessions.session import Session
     from helmsman.steering.core import Steering
-    from helmsman.tasks.model import Task
+    from helmsman.tasks.model import Task, TaskChanges
     from helmsman.tasks.outcome import TaskOutcome
 
 log = logging.getLogger(__name__)
@@ -89,6 +88,8 @@ _TOO_LARGE_SECONDS: Final = 60.0
 _SHIP_SECONDS: Final = 0.5
 """Interval at which new parts of the session's transcript are shipped."""
 
+_SHOWN: Final = ("progress", "note", "waiting_for", "resumes_at")
+"""Facts of a running task that clients see."""
 LATE: Final = "Its deadline has passed."
 AGAIN: Final = "again"
 """Result of a run that lost its agent and is to be retried."""
@@ -102,6 +103,7 @@ class TaskRun:
     def __init__(self, helm: Steering, owned: OwnedTask, budgets: FleetBudgets) -> None:
         self._helm = helm
         self._owned = owned
+        self._task = owned.task
         self._budgets = budgets
         self._pump = EventPump(owned)
         self._session: Session | None = None
@@ -138,7 +140,7 @@ class TaskRun:
         self._items = 0
         self._shipping = anyio.Lock()
         self._is_labelled = False
-        self._goes_on_with: str | None = owned.row["session_id"]
+        self._goes_on_with: str | None = owned.row["agents_session"]
         self._is_moved = False
         """Another machine started or last resumed the session."""
 
@@ -162,7 +164,7 @@ class TaskRun:
                 # Readers see that the turn begins again, as the earlier attempt's events stay in the log.
                 if self._owned.epoch > 1:
                     again = TurnRequested(
-                        session_id=self._owned.session_id, text=row["instruction"], task_id=self._owned.id
+                        session_id=self._owned.session_id, text=self._task.instruction, task_id=self._owned.id
                     )
                     self._pump.put(again)
                     self._pump.note(f"The machine that ran it was lost. {machine_of(row['worker'])} continues it.")
@@ -186,7 +188,7 @@ class TaskRun:
             await self.stop_turn()
             return "fenced"
 
-    def _has_lost_engine(self, end: dict[str, Any]) -> bool:
+    def _has_lost_engine(self, end: TaskChanges) -> bool:
         """Return whether the task lost only its agent. Such a task is retried as after the loss of a machine."""
         code = (end.get("error") or {}).get("code") if end["status"] == "failed" else None
         lost = code in (EngineLost.code, EngineStartFailed.code)
@@ -214,31 +216,28 @@ class TaskRun:
         if is_lost:
             raise NotOwner(self._owned.id)
 
-    async def _work(self) -> tuple[dict[str, Any], TaskOutcome | None]:
+    async def _work(self) -> tuple[TaskChanges, TaskOutcome | None]:
         """Run the turn. Return how it ended and its outcome."""
-        row = self._owned.row
+        task = self._task
         # Cancelled while it waited, or while its earlier machine was lost.
-        if row["cancel_asked"]:
-            return {"status": "canceled", "note": cancelled(row["cancel_reason"])}, None
+        if self._owned.row["cancel_asked"]:
+            return {"status": "canceled", "note": cancelled(task.cancel_reason)}, None
         if self._owned.epoch > MOST_ATTEMPTS:
             text = f"It was begun {MOST_ATTEMPTS} times, and each time its machine was lost. Look at what it does."
             error = {"code": "machine_lost", "message": text, "retryable": False}
             return {"status": "failed", "error": error}, None
         try:
-            spec = TurnRequest.unpacked(row["spec"])
+            spec = TurnRequest.unpacked(task.spec)
             if spec is None:
                 raise InvalidInput("Its machine does not understand the request. Upgrade that machine.")
             await self._bring_session(spec)
             # Only the report of its end was lost with the machine.
             if (ended := await self._ended_before(spec)) is not None:
                 return ended, None
-            if was_cut(row) and not await self._may_go_on(spec):
-                return (dict(loss_failure(row)) if self._stopping is None else self._stopped()), None
+            if was_cut(task) and not await self._may_go_on(spec):
+                return (loss_failure(task) if self._stopping is None else self._stopped()), None
             session = await self._begin(spec)
             tasks = await self._until_ended(session)
-            # Counted before the end is written, so that a budget never misses a finished task.
-            for task in tasks:
-                await self._budgets.spent(task.id, task.model, task.usage or Usage())
             await self._store_files()
         except HelmsmanError as error:
             if self._stopping is not None:
@@ -251,8 +250,8 @@ class TaskRun:
                     await anyio.to_thread.run_sync(lifecycle.discard, self._made)
         last = tasks[-1]
         outcome = await self._helm.task_writer.registry(lambda registry: registry.outcome(last.id))
-        usages = [task.usage for task in tasks if task.usage is not None]
-        end = end_of(replace(last, usage=sum(usages, Usage()) if usages else None))
+        usages = [part.usage for part in tasks if part.usage is not None]
+        end = end_of(replace(last, usage=sum(usages, self._owned.used_before) if usages else None))
         # The outcome is unknown, so the user must look.
         if end["status"] not in ("completed", "failed", "canceled"):
             end |= {"status": "failed", "error": {"code": "unknown_outcome", "message": last.note, "retryable": False}}
@@ -297,16 +296,16 @@ class TaskRun:
         if self._transcript is not None and self._tree is not None:
             await self._tree.belongs_to(self._transcript.sizes)
 
-    def _stopped(self) -> dict[str, Any]:
+    def _stopped(self) -> TaskChanges:
         return {"status": "canceled", "note": self._stopping}
 
     async def _may_go_on(self, spec: TurnRequest) -> bool:
         """Return whether a turn that was lost with its machine may resume here. Ask the user if the policy requires it."""
-        row = self._owned.row
-        wanted = "continue" if row["is_handed_over"] else on_loss(row, spec, self._helm.agents)
+        handed_over = self._owned.row["is_handed_over"]
+        wanted = "continue" if handed_over else on_loss(self._task, spec, self._helm.agents)
         if wanted != "ask":
             return wanted == "continue"
-        question, seconds = question_of(row), self._helm.settings.approval_timeout or LONGEST_SECONDS
+        question, seconds = question_of(self._owned), self._helm.settings.approval_timeout or LONGEST_SECONDS
         self._own_question = question.id
         await self._keep(partial(self._owned.ask, question, seconds), "a question")
         self._pump.put(QuestionAsked(session_id=question.session_id, question=question))
@@ -330,7 +329,7 @@ class TaskRun:
         if session_id is None or options.cwd is None:
             return
         limits: Mapping[str, int] | None = None
-        if tree is not None and tree.kept is not None and was_cut(row) and row["worker_before"] != row["worker"]:
+        if tree is not None and tree.kept is not None and was_cut(self._task) and row["worker_before"] != row["worker"]:
             # The transcript after this point describes file changes that the stored tree does not contain.
             # A tree of an earlier session says nothing about this transcript.
             limits = tree.kept.rollouts if tree.kept.session_id == session_id else None
@@ -350,29 +349,25 @@ class TaskRun:
                 if tree is not None and self._made is not None:
                     await tree.drop_others(session_id, self._made)
         except (CannotMove, Unsupported) as error:
-            if not was_cut(self._owned.row):
+            if not was_cut(self._task):
                 raise
             # After a loss, a new session with the old files is better than no work at all.
             self._transcript, self._goes_on_with, self._is_moved = None, None, False
             self._pump.note(f"It continues in a new session of its agent: {error.message}")
 
-    async def _ended_before(self, spec: TurnRequest) -> dict[str, Any] | None:
+    async def _ended_before(self, spec: TurnRequest) -> TaskChanges | None:
         """Return how the turn ended before its machine was lost, if only the report of its end is missing."""
-        row, session_id = self._owned.row, self._goes_on_with
+        turn_id, session_id = self._task.turn_id, self._goes_on_with
         # Without an id it is not known which recorded turn it is. A plan that was made is not yet approved.
-        if not was_cut(row) or session_id is None or row["turn_id"] is None or spec.turn.kind == "plan":
+        if not was_cut(self._task) or session_id is None or turn_id is None or spec.turn.kind == "plan":
             return None
         index = self._helm.agents[spec.options.agent].sessions(self._helm.settings, self._helm.environment)
-        turn = None if index is None else await anyio.to_thread.run_sync(index.turn, session_id, row["turn_id"])
+        turn = None if index is None else await anyio.to_thread.run_sync(index.turn, session_id, turn_id)
         # A turn that failed or was interrupted is run again.
         if turn is None or turn.outcome != "completed":
             return None
-        known = {
-            "turn_id": row["turn_id"],
-            "result": turn.message,
-            "usage": None if turn.usage is None else pack(turn.usage),
-        }
-        return {"status": "completed", **known, "model": turn.model}
+        known: TaskChanges = {"turn_id": turn_id, "result": turn.message, "usage": turn.usage, "model": turn.model}
+        return {"status": "completed", **known}
 
     async def _ship_transcript(self) -> None:
         await self._has_session.wait()
@@ -400,10 +395,10 @@ class TaskRun:
 
     async def _begin(self, spec: TurnRequest) -> Session:
         """Start the turn in a new session or in the session to resume."""
-        row, turn, options = self._owned.row, spec.turn, spec.options
+        owned, turn, options = self._owned, spec.turn, spec.options
         asked: Any = {
             "images": await self._images(),
-            "limits": silence_of(row["metadata"]),
+            "limits": silence_of(self._task),
             "on_task": self._entered,
             # Also after a loss: a plan stays a plan until it is approved.
             "kind": turn.kind,
@@ -411,25 +406,25 @@ class TaskRun:
         # Repeat the client's request on this machine, because its rules, roots and agents may differ.
         text, session_id, tree = turn.text, self._goes_on_with, self._tree
         kept_at = None if tree is None or tree.kept is None else tree.kept.at
-        if was_cut(row):
+        if was_cut(self._task):
             since = kept_at if self._is_moved or session_id is None else None
-            text = words_for(row, turn.text, same_session=session_id is not None, kept_at=since)
+            text = words_for(owned, turn.text, same_session=session_id is not None, kept_at=since)
         elif self._made is not None:
             text = moved_words(turn.text)
         # Stored before the request: after a loss it tells that the agent may have begun.
-        await self._keep(partial(self._owned.update, metadata={ASKED: self._owned.epoch}), "its beginning")
+        await self._keep(partial(owned.update, asked_at=datetime.now(UTC), note=None), "its beginning")
         session: Session | None = None
         if session_id is not None and not self._is_moved:
             try:
                 # The machine's own rules and limits apply, as for a request made here.
                 session = await self._helm.say(session_id, text, **asked, **spec.words())
             except SessionNotFound as error:
-                if not was_cut(row):
+                if not was_cut(self._task):
                     raise CannotMove(
                         f"Its session is on a machine that is gone, and sessions of {options.agent} stay where they are. "
                         "Have that machine back, or start a new session on the files."
                     ) from error
-                text = words_for(row, turn.text, same_session=False, kept_at=kept_at)
+                text = words_for(owned, turn.text, same_session=False, kept_at=kept_at)
                 self._pump.note(
                     "It continues in a new session of its agent: its session is on the machine that was lost"
                 )
@@ -442,8 +437,8 @@ class TaskRun:
             carried = Carried(session_id if self._is_moved else None, made)
             session = await self._helm.start(text, **where, **asked, **spec.words(), carried=carried)
         self._attach(session)
-        known = {"directory": session.directory, "model": session.model, "turn_id": session.state.turn_id}
-        await self._keep(partial(self._owned.update, session_id=session.id, **known), "a session")
+        known: TaskChanges = {"model": session.model, "turn_id": session.state.turn_id}
+        await self._keep(partial(owned.update, agents_session=session.id, **known), "a session")
         # The cancellation came while the session was starting.
         if self._stopping is not None:
             await self.stop_turn()
@@ -522,7 +517,7 @@ class TaskRun:
         elif isinstance(event, QuestionClosed):
             self._closed.append(event.question_id)
             # Users do not watch runs of schedules, so an expired question ends it.
-            self._is_unanswered |= event.by == str(DEADLINE) and SCHEDULE in self._owned.row["metadata"]
+            self._is_unanswered |= event.by == str(DEADLINE) and self._task.schedule is not None
             self._news.set()
         elif isinstance(event, EngineGone):
             self._news.set()
@@ -561,9 +556,9 @@ class TaskRun:
             tasks = await self._local_tasks()
             # A task that was entered just now may not be stored yet.
             if tasks and (task := tasks[-1]).is_running:
-                known = {"progress": task.progress, "note": task.note, "turn_id": self._session.state.turn_id}
-                known["metadata"] = waiting_facts(task)
-                await self._keep(partial(self._owned.update, **known), "progress")
+                known: TaskChanges = {name: getattr(task, name) for name in _SHOWN}  # type: ignore[assignment]
+                turn_id = self._session.state.turn_id
+                await self._keep(partial(self._owned.update, turn_id=turn_id, **known), "progress")
 
     # --- orders from the fleet -------------------------------------------------------------------------------------------
 
@@ -635,7 +630,7 @@ async def run_task(
     helms: tuple[Steering, Steering], owned: OwnedTask, running: dict[str, TaskRun], budgets: FleetBudgets
 ) -> None:
     """Run a claimed task until it has ended or is another machine's. The second of `helms` runs tasks of schedules."""
-    helm = helms[SCHEDULE in owned.row["metadata"]]
+    helm = helms[owned.task.schedule is not None]
     claimed: OwnedTask | None = owned
     while claimed is not None:
         run = running[owned.id] = TaskRun(helm, claimed, budgets)

@@ -7,16 +7,18 @@ still due. Times are those of the database's clock.
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import anyio.to_thread
 
-from helmsman.fleet.queue import ENQUEUE, enqueue_values
-from helmsman.fleet.values import CLIENTS, WORKERS, FleetDraft, new_fleet_task
+from helmsman.fleet.queue import entering
+from helmsman.fleet.values import CLIENTS, WORKERS, FleetDraft
 from helmsman.schedules.due import begin_due, extra_run
 from helmsman.schedules.store import ScheduleRun, ScheduleStore
 from helmsman.store.database import from_microseconds
-from helmsman.tasks.rows import task_of
+from helmsman.tasks.model import new_task_id
+from helmsman.tasks.registry import Registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,28 +38,18 @@ class _RunQueue:
 
     def __init__(self, store: Database) -> None:
         self._store = store
+        self._registry = Registry(Path(), database=store)
 
     def add(self, draft: TaskDraft, also: Callable[[StoreConnection, Task], None] | None = None) -> tuple[Task, bool]:
         run = FleetDraft(task=draft)
-        task_id, alias = new_fleet_task(draft.instruction)
-        values = enqueue_values(run, task_id, alias, task_id, run.queue)
 
-        def work(connection: StoreConnection) -> tuple[Task, bool]:
-            is_new = connection.execute(ENQUEUE, values).fetchone() is not None
-            known = connection.execute(
-                "SELECT * FROM tasks WHERE id = ? OR idempotency_key = ?", (task_id, values["key"])
-            )
-            task = task_of(known.fetchone())
-            # Another worker has entered this run.
-            if not is_new:
-                return task, False
+        def entered(connection: StoreConnection, task: Task) -> None:
             if also is not None:
                 also(connection, task)
             # In the transaction: workers learn of the run when it is visible, and not before.
-            connection.execute("select pg_notify(?, ?), pg_notify(?, ?)", (CLIENTS, task_id, WORKERS, values["queue"]))
-            return task, True
+            connection.execute("SELECT pg_notify(?, ?), pg_notify(?, ?)", (CLIENTS, task.id, WORKERS, run.queue))
 
-        return self._store.write(work)
+        return self._store.write(entering(self._registry, run, new_task_id("fleet"), entered))
 
 
 class FleetSchedules(ScheduleStore):

@@ -1,6 +1,6 @@
 """Tables of a fleet, in the schema `helmsman`, and their migrations: one step per version.
 
-A task is a row of `queue`. The view `tasks` shows these rows as tasks of the store, which the store's own code reads.
+A task is one of the store's, with further columns for its place in the queue. Its `placement` shows them.
 
 A released step never changes. Steps only add, so that workers of the previous version continue while others are
 upgraded; an incompatible step raises `_OLDEST`.
@@ -39,64 +39,65 @@ _FIRST: Final[tuple[LiteralString, ...]] = (
     )
     """,
     """
-    create table helmsman.queue (
-        number bigint generated always as identity unique,
-        id text primary key,
-        key text unique,
-        alias text not null,
-        lane text not null,
-        status text not null default 'pending',
-        note text,
-        agent text not null,
-        instruction text not null,
-        directory text,
-        session_id text,
-        turn_id text,
-        created_at timestamptz not null default clock_timestamp(),
-        updated_at timestamptz not null default clock_timestamp(),
-        begun_at timestamptz,
-        completed_at timestamptz,
-        last_event_at timestamptz,
-        expires_at timestamptz,
-        progress jsonb,
-        input_required boolean not null default false,
-        result text,
-        error jsonb,
-        usage jsonb,
-        model text,
-        metadata jsonb not null default '{}',
-        spec jsonb not null,
-        queue text not null,
-        priority int not null,
-        not_before timestamptz,
-        deadline timestamptz,
-        labels text[] not null default '{}',
-        host text,
-        epoch int not null default 0,
-        worker text,
-        is_handed_over boolean not null default false,
-        log_from bigint,
-        cancel_reason text,
-        cancel_asked boolean not null default false,
-        stopped_at timestamptz,
-        revision int not null default 0
-    )
+    alter table helmsman_store.tasks
+        add column queue text,
+        add column priority int not null default 100,
+        add column host text,
+        add column labels text[] not null default '{}',
+        add column not_before timestamptz,
+        add column deadline timestamptz,
+        add column epoch int not null default 0,
+        add column worker text,
+        add column agents_session text,
+        add column is_handed_over boolean not null default false,
+        add column log_from bigint,
+        add column cancel_asked boolean not null default false,
+        add column project text
     """,
-    "create index tasks_by_alias on helmsman.queue (alias)",
     # Whatever statements workers run, a session has at most one turn at work.
-    "create unique index one_turn_at_a_time on helmsman.queue (lane) where status = 'working'",
-    "create index tasks_by_lane on helmsman.queue (lane, number)",
-    "create index tasks_in_queue on helmsman.queue (priority, number) where status = 'pending'",
-    "create index tasks_of_lane_at_work on helmsman.queue (lane, number) where status in ('pending', 'working')",
-    "create index tasks_delayed on helmsman.queue (not_before) where status = 'pending' and not_before is not null",
-    "create index tasks_by_worker on helmsman.queue (worker) where status = 'working'",
-    "create index tasks_by_session on helmsman.queue (session_id) where session_id is not null",
-    "create index tasks_at_work on helmsman.queue (status, number) where status in ('pending', 'working')",
-    "create index tasks_by_expiry on helmsman.queue (expires_at) where expires_at is not null",
+    "create unique index one_turn_at_a_time on helmsman_store.tasks (session_id) where status = 'working'",
+    "create index tasks_in_order on helmsman_store.tasks (session_id, number)",
+    "create index tasks_in_queue on helmsman_store.tasks (priority, number) where status = 'pending'",
+    "create index tasks_of_session_at_work on helmsman_store.tasks (session_id, number) "
+    "where status in ('pending', 'working')",
+    "create index tasks_delayed on helmsman_store.tasks (not_before) where status = 'pending' and not_before is not null",
+    "create index tasks_by_worker on helmsman_store.tasks (worker) where status = 'working'",
+    "create index tasks_by_agents_session on helmsman_store.tasks (agents_session) where agents_session is not null",
+    "create index tasks_at_work on helmsman_store.tasks (status, number) where status in ('pending', 'working')",
+    # Times of the store are microseconds.
+    """
+    create function helmsman.now() returns bigint language sql as $$
+        select (extract(epoch from clock_timestamp()) * 1000000)::bigint
+    $$
+    """,
+    """
+    create function helmsman.with_facts(stored text, facts jsonb) returns text language sql immutable as $$
+        select ((coalesce(stored, '{}')::jsonb || facts)
+            - array(select key from jsonb_each(facts) where value = 'null'::jsonb))::text
+    $$
+    """,
+    """
+    create function helmsman.show_place() returns trigger language plpgsql as $$
+    begin
+        new.body := helmsman.with_facts(new.body, jsonb_build_object('placement', jsonb_strip_nulls(jsonb_build_object(
+            'machine', nullif(split_part(new.worker, '~', 1), ''), 'attempt', nullif(new.epoch, 0), 'queue', new.queue,
+            'priority', new.priority, 'host', new.host, 'notBefore', new.not_before, 'deadline', new.deadline,
+            'labels', nullif(array(select label from unnest(new.labels) label where position(':' in label) = 0), '{}'),
+            'agentsSession', new.agents_session
+        ))));
+        return new;
+    end $$
+    """,
+    """
+    create trigger show_place before update on helmsman_store.tasks for each row
+    when (new.queue is not null and (new.queue, new.epoch, new.worker, new.labels, new.agents_session)
+        is distinct from (old.queue, old.epoch, old.worker, old.labels, old.agents_session))
+    execute function helmsman.show_place()
+    """,
     """
     create table helmsman.questions (
         number bigint generated always as identity,
-        task text not null references helmsman.queue on delete cascade,
+        task text not null references helmsman_store.tasks (id) on delete cascade,
         id text not null,
         epoch int not null,
         asked_at timestamptz not null default clock_timestamp(),
@@ -130,7 +131,7 @@ _FIRST: Final[tuple[LiteralString, ...]] = (
     "create index rollouts_by_task on helmsman.rollouts (task)",
     """
     create table helmsman.bundles (
-        task text not null references helmsman.queue on delete cascade,
+        task text not null references helmsman_store.tasks (id) on delete cascade,
         kind text not null,
         part int not null,
         epoch int not null,
@@ -147,7 +148,7 @@ _MESSAGES: Final[tuple[LiteralString, ...]] = (
     create table helmsman.messages (
         number bigint generated always as identity,
         id text primary key,
-        task text not null references helmsman.queue on delete cascade,
+        task text not null references helmsman_store.tasks (id) on delete cascade,
         epoch int not null,
         text text not null,
         taken_at timestamptz,
@@ -161,26 +162,13 @@ _MESSAGES: Final[tuple[LiteralString, ...]] = (
 _BUDGETS: Final[tuple[LiteralString, ...]] = (
     "create table helmsman.budget (key text primary key, amount double precision not null)",
     """
-    create table helmsman.spendings (
-        task text not null references helmsman.queue on delete cascade,
-        epoch int not null,
-        part int not null,
-        day date not null default (clock_timestamp() at time zone 'UTC')::date,
-        project text,
-        usd double precision not null,
-        tokens double precision not null,
-        primary key (task, epoch, part)
-    )
-    """,
-    "create index spendings_by_day on helmsman.spendings (day)",
-    """
     create table helmsman.grants (
         key text not null,
         amount double precision not null,
         up_to double precision not null,
         day date not null default (clock_timestamp() at time zone 'UTC')::date,
         project text,
-        task text not null references helmsman.queue on delete cascade
+        task text not null references helmsman_store.tasks (id) on delete cascade
     )
     """,
     "create index grants_by_day on helmsman.grants (day)",
@@ -193,25 +181,32 @@ _NOTICES: Final[tuple[LiteralString, ...]] = (
     """
     create function helmsman.tell_of(subject text, seconds float) returns void language sql as $$
         insert into helmsman_store.notices_due (about, at)
-        values (subject, ((extract(epoch from clock_timestamp()) + seconds) * 1000000)::bigint) on conflict do nothing
+        values (subject, helmsman.now() + (seconds * 1000000)::bigint) on conflict do nothing
+    $$
+    """,
+    """
+    create function helmsman.notices_of(task helmsman_store.tasks) returns jsonb language sql immutable as $$
+        select task.expiring::jsonb #> '{policy,notify}'
     $$
     """,
     """
     create function helmsman.tell_of_task() returns trigger language plpgsql as $$
     begin
-        if new.status in ('completed', 'failed') then
+        if helmsman.notices_of(old) is null then
+            return null;
+        elsif new.status in ('completed', 'failed') then
             perform helmsman.tell_of('task ' || new.id, 5);
         else
-            perform helmsman.tell_of('limit ' || new.id || ' ' || coalesce(new.metadata ->> 'resumesAt', ''), 0);
+            perform helmsman.tell_of('limit ' || new.id || ' ' || coalesce(new.body::jsonb ->> 'resumesAt', ''), 0);
         end if;
         return null;
     end $$
     """,
     """
-    create trigger tell_of_task after update of status, metadata on helmsman.queue for each row
-    when (new.metadata ? 'notify' and old.status in ('pending', 'working') and (
+    create trigger tell_of_task after update on helmsman_store.tasks for each row
+    when (old.status in ('pending', 'working') and (
         new.status in ('completed', 'failed')
-        or (new.metadata ->> 'waitingFor' = 'quota' and old.metadata ->> 'waitingFor' is distinct from 'quota')
+        or (position('"waitingFor": "quota"' in new.body) > 0 and position('"waitingFor": "quota"' in old.body) = 0)
     )) execute function helmsman.tell_of_task()
     """,
     """
@@ -219,8 +214,8 @@ _NOTICES: Final[tuple[LiteralString, ...]] = (
     begin
         perform helmsman.tell_of(
             'question ' || new.task || ' ' || new.epoch || ' ' || new.id,
-            coalesce((metadata #>> '{notify,unanswered}')::float, 20)
-        ) from helmsman.queue where id = new.task and metadata ? 'notify';
+            coalesce((helmsman.notices_of(task) ->> 'unanswered')::float, 20)
+        ) from helmsman_store.tasks task where id = new.task and helmsman.notices_of(task) is not null;
         return null;
     end $$
     """,
@@ -230,50 +225,7 @@ _NOTICES: Final[tuple[LiteralString, ...]] = (
     """,
 )
 
-_VIEWED: Final[tuple[LiteralString, ...]] = (
-    """
-    create function helmsman.microseconds(moment timestamptz) returns bigint language sql stable as $$
-        select (extract(epoch from moment) * 1000000)::bigint
-    $$
-    """,
-    """
-    create function helmsman.session_of(lane text) returns text language sql immutable as $$
-        select 'fleet-' || case when starts_with(lane, 'T-fleet-') then substr(lane, 9) else lane end
-    $$
-    """,
-    "create index queue_by_session on helmsman.queue (helmsman.session_of(lane))",
-)
-
-_TASKS: Final = {
-    **{name: name for name in ("number", "id", "agent", "alias", "status", "turn_id", "model", "revision")},
-    **{name: f"helmsman.microseconds({name})" for name in ("created_at", "updated_at", "completed_at", "expires_at")},
-    "origin": "'fleet'",
-    "directory": "coalesce(metadata ->> 'place', directory)",
-    "session_id": "helmsman.session_of(lane)",
-    "idempotency_key": "key",
-    "usage": "usage::text",
-    "result_compacted": "0::bigint",
-    "expiring": """jsonb_strip_nulls(jsonb_build_object(
-        'result', result, 'progress', progress, 'policy', metadata, 'storedOptions', metadata -> 'options'))::text""",
-    "body": """jsonb_strip_nulls(jsonb_build_object(
-        'note', note, 'instruction', instruction, 'error', error, 'cancelReason', cancel_reason,
-        'lastEventAt', last_event_at, 'inputRequired', input_required,
-        'maxCostUsd', metadata -> 'maxCostUsd', 'schedule', metadata -> 'schedule',
-        'waitingFor', case when status in ('pending', 'working') then metadata -> 'waitingFor' end,
-        'resumesAt', case when status in ('pending', 'working') then metadata -> 'resumesAt' end,
-        'placement', jsonb_build_object(
-            'machine', nullif(split_part(worker, '~', 1), ''), 'attempt', nullif(epoch, 0), 'queue', queue,
-            'priority', priority, 'host', host, 'notBefore', not_before, 'deadline', deadline,
-            'labels', nullif(array(select label from unnest(labels) label where position(':' in label) = 0), '{}'),
-            'agentsSession', session_id)))::text""",
-}
-"""Columns of the store's tasks, from the queue. The others are not known of a fleet's tasks."""
-_COLUMNS: Final = (
-    "select column_name as name, data_type as type from information_schema.columns "
-    "where table_schema = 'helmsman_store' and table_name = 'tasks' order by ordinal_position"
-)
-
-_STEPS: Final[tuple[tuple[LiteralString, ...], ...]] = ((*_FIRST, *_VIEWED, *_BUDGETS, *_NOTICES, *_MESSAGES),)
+_STEPS: Final[tuple[tuple[LiteralString, ...], ...]] = ((*_FIRST, *_BUDGETS, *_NOTICES, *_MESSAGES),)
 VERSION: Final = len(_STEPS)
 _OLDEST: Final = 1
 """Oldest version with code that can work with these tables."""
@@ -294,11 +246,6 @@ async def migrate(connection: DatabaseConnection) -> int:
         # Only the missing steps; a released step never changes.
         for statement in (statement for step in _STEPS[before:] for statement in step):
             await connection.execute(statement)
-        # The store may have added columns since, so the view is made anew.
-        columns = await (await connection.execute(_COLUMNS)).fetchall()
-        shown = (f"{_TASKS.get(one['name'], 'null::' + one['type'])} as {one['name']}" for one in columns)
-        view = f"create or replace view helmsman.tasks as select {', '.join(shown)} from helmsman.queue"  # noqa: S608
-        await connection.execute(view.encode())
         if before < VERSION:
             await connection.execute(
                 "insert into helmsman.fleet (version, oldest) values (%s, %s) "

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from helmsman.fleet.schema import LOCK
-from helmsman.store.upkeep import RETENTION
+from helmsman.fleet.values import KEPT
 
 if TYPE_CHECKING:
     from helmsman.fleet.database import FleetDatabase
@@ -28,10 +28,10 @@ async def drop_expired(database: FleetDatabase) -> int:
     while True:
         rows = await database.all(
             """
-            select id from helmsman.queue gone
-            where expires_at < clock_timestamp() and status not in ('pending', 'working') and not exists (
-                select from helmsman.queue
-                where lane = gone.lane and (expires_at is null or expires_at >= clock_timestamp())
+            select id from helmsman_store.tasks gone
+            where expires_at < helmsman.now() and status not in ('pending', 'working') and not exists (
+                select from helmsman_store.tasks
+                where session_id = gone.session_id and (expires_at is null or expires_at >= helmsman.now())
             ) and pg_try_advisory_xact_lock(%s) order by expires_at limit %s
             """,
             (_UPKEEP, _BATCH),
@@ -41,12 +41,12 @@ async def drop_expired(database: FleetDatabase) -> int:
         ids = [row["id"] for row in rows]
         # The tasks go last: after a crash in between, they are found again.
         await database.all("delete from helmsman_store.outcomes where task_id = any(%s) returning 1", (ids,))
-        await database.all("delete from helmsman.queue where id = any(%s) returning 1", (ids,))
+        await database.all("delete from helmsman_store.tasks where id = any(%s) returning 1", (ids,))
         dropped += len(ids)
     await database.all(
         """
         delete from helmsman.rollouts part
-        where not exists (select from helmsman.queue where session_id = part.session_id)
+        where not exists (select from helmsman_store.tasks where agents_session = part.session_id)
             and at < clock_timestamp() - interval '1 day'
         returning 1
         """
@@ -55,13 +55,12 @@ async def drop_expired(database: FleetDatabase) -> int:
         """
         with gone as (
             delete from helmsman_store.sessions log
-            where not exists (select from helmsman.queue where helmsman.session_of(lane) = log.id) returning number
+            where not exists (select from helmsman_store.tasks where session_id = log.id) returning number
         )
         delete from helmsman_store.events using gone where session = gone.number returning 1
         """
     )
-    week_ago = "((extract(epoch from clock_timestamp()) - 7 * 86400) * 1000000)::bigint"
-    await database.all(f"delete from helmsman_store.notices_due where at < {week_ago} returning 1")  # noqa: S608
+    await database.all("delete from helmsman_store.notices_due where at < helmsman.now() - 7 * 86400000000 returning 1")
     return dropped
 
 
@@ -69,13 +68,14 @@ async def stop_late_tasks(database: FleetDatabase) -> None:
     """Fail tasks that no worker claims before their deadline."""
     await database.all(
         """
-        update helmsman.queue set
-            status = 'failed', updated_at = clock_timestamp(), completed_at = clock_timestamp(),
-            stopped_at = clock_timestamp(), expires_at = clock_timestamp() + %s, revision = revision + 1,
-            error = jsonb_build_object('code', 'deadline_passed', 'retryable', false, 'message',
-                'Its deadline passed before any machine had room for it. Look at helmsman fleet status.')
+        update helmsman_store.tasks set
+            status = 'failed', updated_at = helmsman.now(), completed_at = helmsman.now(),
+            expires_at = helmsman.now() + %s, revision = revision + 1,
+            body = helmsman.with_facts(body, jsonb_build_object('error', jsonb_build_object(
+                'code', 'deadline_passed', 'retryable', false, 'message',
+                'Its deadline passed before any machine had room for it. Look at helmsman fleet status.')))
         where status = 'pending' and deadline < clock_timestamp()
         returning id, pg_notify('helmsman_fleet', id)
         """,
-        (RETENTION,),
+        (KEPT,),
     )

@@ -6,7 +6,7 @@ import math
 import re
 import uuid
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, LiteralString
 
@@ -19,13 +19,11 @@ from helmsman.errors import InvalidInput
 from helmsman.model.events import Event
 from helmsman.model.options import Placement
 from helmsman.model.questions import Question
-from helmsman.tasks.model import TaskDraft, alias_stem
+from helmsman.store.upkeep import RETENTION
+from helmsman.tasks.model import TaskDraft
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from helmsman.tasks.model import Task
-
 
 CLIENTS: Final = "helmsman_fleet"
 """Channel that notifies clients of changed tasks. The payload is the task id."""
@@ -37,6 +35,8 @@ ANYWHERE: Final[LiteralString] = """
     end
 """
 """SQL for the queue of a task that no longer prefers a machine (`queue_of`)."""
+KEPT: Final = RETENTION // timedelta(microseconds=1)
+"""Time for which a result is kept, as the store counts time."""
 FIRST_PRIORITY, DEFAULT_PRIORITY, LAST_PRIORITY = 1, 100, 1000
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
 _HOST: Final = "host:"
@@ -76,26 +76,20 @@ def checked_name(name: str, what: str) -> str:
 
 # --- sessions ---------------------------------------------------------------------------------------------------------
 
-# Each session is a lane: tasks that run in order. It is named after its first task, so a session has an id before a machine
-# starts it. The id that the agent gives it later is stored in the tasks.
+# The tasks of a session run in order. It is named after the first of them, so it has an id before a machine starts it. The
+# id that its agent gives it later is a column of its tasks.
 
-_TASK: Final = "T-fleet-"
 _SESSION: Final = "fleet-"
-PLACE: Final = "place"
-"""Metadata key: the directory on the client's machine that the work came from. `directory` is where it runs."""
 
 PROJECT: Final = "project"
-"""Metadata key: the repository that the work of a task is attributed to."""
+"""Key in a task's policy: the repository that its work is attributed to."""
+CLIENT: Final = "client"
+"""Key in a task's policy: the MCP client that requested it. That of the first task has opened the session."""
 
 
-def session_id_of(lane: str) -> str:
-    """Return the id that clients use for the session of a lane."""
-    return _SESSION + lane.removeprefix(_TASK)
-
-
-def lane_of(session_id: str) -> str:
-    """Return the lane of a session of a fleet."""
-    return _TASK + session_id.removeprefix(_SESSION)
+def session_of(task_id: str) -> str:
+    """Return the id of the session that begins with a task."""
+    return task_id.removeprefix("T-")
 
 
 def is_fleets(session_id: str) -> bool:
@@ -154,28 +148,6 @@ def jsonb(value: Mapping[str, Any] | None) -> Jsonb | None:
 # --- tasks -----------------------------------------------------------------------------------------------------------
 
 
-def new_fleet_task(instruction: str) -> tuple[str, str]:
-    """Return the id and alias of a new task. Both are unique among machines."""
-    number = uuid.uuid4().hex[:12]
-    return f"T-fleet-{number}", f"{alias_stem(instruction)}-{number[:4]}"
-
-
-WAITING_FOR: Final = "waitingFor"
-RESUMES_AT: Final = "resumesAt"
-
-
-def waiting_facts(task: Task) -> dict[str, Any]:
-    """Return why a task waits on its worker, for the metadata of the fleet's task."""
-    at = None if task.resumes_at is None else task.resumes_at.isoformat()
-    return {WAITING_FOR: task.waiting_for, RESUMES_AT: at}
-
-
-OPTIONS, MAX_COST, SCHEDULE = "options", "maxCostUsd", "schedule"
-"""Keys of facts in the metadata that a task has as fields."""
-CLIENT: Final = "client"
-"""MCP client that requested a task. The client of a session's first task has opened the session."""
-
-
 _LONGEST_DELAY: Final = 366 * 24 * 3600.0
 
 
@@ -183,23 +155,15 @@ class FleetDraft(Value, frozen=True, kw_only=True):
     """Task as a client requests it, and where and when a fleet may run it.
 
     Attributes:
-        task: As on one machine. Its `spec` may hold further facts for the machine, and its `policy` any metadata.
-        lane: The lane of the session that it continues: its tasks run one after another, in this order.
+        task: As on one machine. Its `spec` and `policy` may hold further facts for the machine that runs it.
+        session_id: The session that it continues: its tasks run one after another, in this order.
         bundles: Files that are sent with it, by kind, stored before its id is returned. None is an empty file.
     """
 
     task: TaskDraft
     placement: Placement = Placement()
-    lane: str | None = None
+    session_id: str | None = None
     bundles: Mapping[str, tuple[Mapping[str, Any], Path | None]] = field(default_factory=dict[str, Any])
-
-    @property
-    def metadata(self) -> dict[str, Any]:
-        """Facts of the task that have no column of their own."""
-        task = self.task
-        known = {OPTIONS: task.stored_options, MAX_COST: task.max_cost_usd, SCHEDULE: task.schedule}
-        given = {name: value for name, value in known.items() if value is not None}
-        return {PLACE: task.directory, **given, **(task.policy or {})}
 
     @property
     def queue(self) -> str:
@@ -224,7 +188,8 @@ class FleetDraft(Value, frozen=True, kw_only=True):
         for label in placement.labels:
             checked_name(label, "A label")
         # All of it is stored where every machine of the fleet can read it.
-        refuse_secrets([self.task.instruction, dict(self.task.spec or {}), self.metadata, self.task.idempotency_key])
+        task = self.task
+        refuse_secrets([task.instruction, task.spec, task.policy, task.stored_options, task.idempotency_key])
 
 
 def refuse_secrets(content: Any) -> None:

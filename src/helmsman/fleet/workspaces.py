@@ -104,11 +104,11 @@ class StoredTree:
     """Tree of a session in the database. `ask` runs queries, and handles an unavailable database."""
 
     def __init__(
-        self, database: FleetDatabase, ask: Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]], lane: str
+        self, database: FleetDatabase, ask: Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]], session_id: str
     ) -> None:
         self._database = database
         self._ask = ask
-        self._lane = lane
+        self._session_id = session_id
 
     async def packed(self) -> PackedTree | None:
         """Return the tree packed for the first task, or None if the session works in a directory of its machine."""
@@ -152,9 +152,9 @@ class StoredTree:
     async def _row(self, kind: str) -> Mapping[str, Any] | None:
         found: Mapping[str, Any] | None = await self._ask(
             lambda: self._database.one(
-                "select task, about, at from helmsman.bundles join helmsman.queue on id = task "
-                "where lane = %s and kind = %s and part = 0 order by number desc limit 1",
-                (self._lane, kind),
+                "select task, about, at from helmsman.bundles join helmsman_store.tasks on id = task "
+                "where session_id = %s and kind = %s and part = 0 order by number desc limit 1",
+                (self._session_id, kind),
             )
         )
         return found
@@ -203,7 +203,7 @@ class SharedTree:
         async def ask(do: Callable[[], Awaitable[Any]]) -> Any:
             return await owned.database.keep_trying(do, "a tree")
 
-        stored = StoredTree(owned.database, ask, owned.row["lane"])
+        stored = StoredTree(owned.database, ask, owned.session_id)
         packed = await stored.packed()
         if packed is None:
             return None
@@ -360,16 +360,16 @@ async def drop_worktrees(database: FleetDatabase, state_dir: Path, machine: str)
     trees = await anyio.to_thread.run_sync(_not_new, state_dir)
     rows = await database.all(
         """
-        select session_id from (
-            select distinct on (session_id) session_id, status, worker from helmsman.queue
-            where session_id = any(%s) order by session_id, number desc
+        select agents_session from (
+            select distinct on (agents_session) agents_session, status, worker from helmsman_store.tasks
+            where agents_session = any(%s) order by agents_session, number desc
         ) last
         where status in ('pending', 'working') or split_part(worker, '~', 1) = %s
         """,
         ([tree.session_id for tree in trees if tree.session_id is not None], machine),
     )
     # A session that the database does not know was deleted.
-    needed, dropped = {row["session_id"] for row in rows}, 0
+    needed, dropped = {row["agents_session"] for row in rows}, 0
     for tree in trees:
         if tree.session_id not in needed:
             with suppress(WorktreeError, OSError):

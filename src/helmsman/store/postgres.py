@@ -1,8 +1,10 @@
 """Store in a Postgres database, in the schema `helmsman_store`. Several machines can share it.
 
-Writers are serialized, as on SQLite: each transaction begins with an update of the hub's lease, which also returns the
-newest epoch and wakes other processes (`NOTIFY`). If the connection is lost during a commit, the server is asked for
-the outcome. Postgres closes idle connections, restarts and fails over, so every call may reconnect.
+Writers of a hub's store are serialized, as on SQLite: each transaction begins with an update of the hub's lease, which
+also returns the newest epoch and wakes other processes (`NOTIFY`). The machines of a fleet share a store without such a
+lease: its transactions are serializable, and one that Postgres refuses because of another runs again. If the connection is
+lost during a commit, the server is asked for the outcome. Postgres closes idle connections, restarts and fails over, so
+every call may reconnect.
 """
 
 from __future__ import annotations
@@ -52,6 +54,7 @@ _BEGIN: Final = (
     "UPDATE leases SET writes = writes + 1 WHERE name = %s "
     "RETURNING epoch, CAST(pg_current_xact_id() AS TEXT), pg_notify(%s, '')"
 )
+_BEGIN_SHARED: Final = "SELECT 0, CAST(pg_current_xact_id() AS TEXT), NULL"
 _OPTIONS: Final = {
     "connect_timeout": _CONNECT_SECONDS,
     # A prepared `SELECT *` fails when another process has added a column since.
@@ -107,11 +110,18 @@ def _declared(statement: str) -> bytes:
     return statement.encode()
 
 
+# `jsonb` refuses it. An even number of backslashes before it is text about it.
+_ESCAPED_NUL: Final = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
+
+
 def _plain(value: Any) -> Any:
-    """Return a value that Postgres accepts: no truth values for numbers, and no NUL in texts."""
+    """Return a value that Postgres accepts: no truth values for numbers, and no NUL in texts or their JSON."""
     if isinstance(value, bool):
         return int(value)
-    return value.replace("\0", "\N{REPLACEMENT CHARACTER}") if isinstance(value, str) and "\0" in value else value
+    if not isinstance(value, str):
+        return value
+    value = value.replace("\0", "\N{REPLACEMENT CHARACTER}") if "\0" in value else value
+    return _ESCAPED_NUL.sub(r"\1\\ufffd", value) if "\\u0000" in value else value
 
 
 class _Row(tuple[Any, ...]):
@@ -174,12 +184,15 @@ class PostgresDatabase(Database):
     lease_seconds = 30.0
 
     def __init__(
-        self, address: str, fence: Fence | None = None, *, views: str | None = None, program: str = "helmsman hub store"
+        self, address: str, fence: Fence | None = None, *, is_shared: bool = False, program: str = "helmsman hub store"
     ) -> None:
-        """Set up the store. `views` is a schema whose views take the place of tables of the store."""
+        """Set up the store. A shared one is a fleet's: several machines write it, each what it has claimed."""
         super().__init__(fence)
         self._program = program
-        self._views = views
+        self._is_shared = is_shared
+        self._conflicts: tuple[type[psycopg.Error], ...] = (errors.SerializationFailure, errors.DeadlockDetected)
+        if is_shared:  # a key that another writer has just stored is found when the function runs again
+            self._conflicts += (errors.UniqueViolation,)
         self._address = checked_address(address, "HELMSMAN_STORE")
         self._lock = threading.Lock()
         self._connection: PostgresConnection | None = None
@@ -209,7 +222,7 @@ class PostgresDatabase(Database):
                 try:
                     connection = self._connected()
                     return do(connection)
-                except (errors.SerializationFailure, errors.DeadlockDetected) as error:
+                except self._conflicts as error:
                     if time.monotonic() > deadline:
                         raise self._unavailable(_said(error), "Try again in a moment.") from error
                 except psycopg.Error as error:
@@ -228,9 +241,10 @@ class PostgresDatabase(Database):
 
     def _transaction(self, connection: PostgresConnection, work: Callable[[StoreConnection], T]) -> T:
         raw = connection.raw
-        raw.execute("BEGIN")
+        raw.execute("BEGIN ISOLATION LEVEL SERIALIZABLE" if self._is_shared else "BEGIN")
         try:
-            epoch, transaction, _ = raw.execute(_BEGIN, (HUB, _CHANNEL)).fetchone() or (0, "", None)
+            begun = raw.execute(_BEGIN_SHARED) if self._is_shared else raw.execute(_BEGIN, (HUB, _CHANNEL))
+            epoch, transaction, _ = begun.fetchone() or (0, "", None)
             self._admit(epoch)
             result = work(connection)
         except BaseException:
@@ -333,9 +347,7 @@ class PostgresDatabase(Database):
         connection = PostgresConnection(self._address, self._program)
         try:
             # A hub has its store for itself. Machines of a fleet share one, and are upgraded one by one.
-            _migrate(connection.raw, is_shared=self._views is not None)
-            if self._views is not None:
-                connection.raw.execute(f"SET search_path = {self._views}, {_SCHEMA}".encode())
+            _migrate(connection.raw, is_shared=self._is_shared)
             if self._fence is not None:
                 self._fence.enter(connection, self.lease_seconds)
         except BaseException:

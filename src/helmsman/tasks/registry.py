@@ -134,18 +134,18 @@ class Registry:
         Raises:
             RegistryUnavailable: The file cannot be written.
         """
-        added = self.database.write(self._adding(draft, also))
+        added = self.database.write(self.adding(draft, also))
         self._compact_now_and_then()
         return added
 
-    def _adding(
+    def adding(
         self,
         draft: TaskDraft,
         also: Callable[[StoreConnection, Task], None] | None = None,
         *,
         change: TaskChanges | None = None,
     ) -> Callable[[StoreConnection], tuple[Task, bool]]:
-        """`change` is the change of the task since its draft, before its first write."""
+        """Return the function that registers a task in a transaction. `change` is its change since its draft."""
         now = self._clock()
         # The change decides about the request: a task that has begun needs it no longer.
         if change is not None and "spec" in change:
@@ -200,7 +200,7 @@ class Registry:
             RegistryUnavailable: The file cannot be written.
         """
         steps: list[Callable[[StoreConnection], object]] = [
-            *(self._adding(draft, change=batch.changes[task_id]) for task_id, draft in batch.drafts.items()),
+            *(self.adding(draft, change=batch.changes[task_id]) for task_id, draft in batch.drafts.items()),
             *(
                 self._updating(task_id, change)
                 for task_id, change in batch.changes.items()

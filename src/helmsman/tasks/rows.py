@@ -143,6 +143,23 @@ def columns_of(task: Task, before: Any = None) -> dict[str, Any]:
     return columns
 
 
+def changed_columns(changes: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Return cleaned changes of a task: its columns, and fields in the JSON of `body` and `expiring`; None removes one."""
+    columns: dict[str, Any] = {}
+    body: dict[str, Any] = {}
+    expiring: dict[str, Any] = {}
+    for name, value in changes.items():
+        if name in _USAGES:
+            columns[name] = None if value is None else json.dumps(pack(value))
+        elif name in _TIMES:
+            columns[name] = None if value is None else microseconds(value)
+        elif name in _PLAIN:
+            columns[name] = value
+        else:
+            (expiring if name in _EXPIRING else body)[_NAMES[name]] = pack(value)
+    return columns, body, expiring
+
+
 def task_of(row: Any) -> Task:
     """Return the task in a row."""
     columns = {_NAMES[name]: row[name] for name in _PLAIN}
