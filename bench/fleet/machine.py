@@ -88,14 +88,15 @@ class QuickWorker(Worker):
             await owned.ask(question, 60)
             while True:
                 woken = run.woken  # taken before the look: an answer in between wakes it
-                if (await owned.asked_of_us())["answers"]:
+                if orders := (await owned.orders())["orders"]:
                     break
                 await sleep_until(woken, 5)
             pump.note("answered")
+            await owned.end_order(orders[0]["id"])
         until = time.monotonic() + spec.get("seconds", 0)
         while (left := until - time.monotonic()) > 0:
             await sleep_until(run.woken, min(left, 5))
-            if (await owned.asked_of_us())["cancel_asked"]:
+            if (await owned.orders())["cancel_asked"]:
                 pump.note("stopping")
                 return "canceled"
         return "completed"

@@ -13,7 +13,6 @@ import pytest
 from helmsman.base.caller_context import FLEET_URL
 from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput
-from helmsman.fleet.client import steer
 from helmsman.fleet.owned_task import NotOwner, OwnedTask
 from helmsman.fleet.pump import EventPump
 from helmsman.model.events import CommandExecution, ItemEnded, ItemStarted, ItemUpdated, Notice
@@ -33,7 +32,7 @@ async def test_values_with_a_secret_are_not_stored_in_a_fleet(fleet: Fleet) -> N
     with pytest.raises(InvalidInput, match="secret"):
         await fleet.start("deploy", metadata={"note": f"API_KEY={KEY}"})
     with pytest.raises(InvalidInput, match="secret"):
-        await steer(fleet.client, "T-fleet-1", f"use {KEY}")
+        await fleet.client.steer("T-fleet-1", f"use {KEY}")
     tables = await fleet.client.database.all(
         "select table_schema || '.' || table_name as name from information_schema.tables "
         "where table_schema in ('helmsman', 'helmsman_store')"
@@ -54,7 +53,7 @@ async def test_a_secret_that_an_agent_says_is_in_no_column(fleet: Fleet, model: 
     stored = await fleet.client.database.all("select body from helmsman_store.events")
     assert "It is " in str(stored)
     pieces = (KEY[:20], KEY[20:30], KEY[30:])
-    names = ("questions", "messages")
+    names = ("questions", "orders")
     for table in (
         *(f"helmsman.{name}" for name in names),
         "helmsman_store.tasks",
@@ -108,7 +107,7 @@ async def test_a_worker_that_has_lost_its_task_writes_nothing_of_it(fleet: Fleet
     await database.all("update helmsman_store.tasks set epoch = epoch + 1 where id = %s returning 1 as one", (task.id,))
 
     async def stored() -> str:
-        tables = [f"helmsman.{name}" for name in ("questions", "rollouts", "bundles", "messages")]
+        tables = [f"helmsman.{name}" for name in ("questions", "rollouts", "bundles", "orders")]
         tables += [f"helmsman_store.{name}" for name in ("tasks", "events", "sessions")]
         return str([await database.all(f"select * from {table}") for table in tables])
 

@@ -33,8 +33,10 @@ from helmsman.fleet.database import FleetDatabase
 from helmsman.fleet.queue import entering
 from helmsman.fleet.schema import require_schema
 from helmsman.fleet.values import (
+    ANSWER,
     CLIENTS,
     KEPT,
+    STEER,
     WORKERS,
     AskedInFleet,
     FleetDraft,
@@ -391,7 +393,7 @@ class FleetClient:
             """
             select question.*, task.agents_session, task.worker from helmsman.questions question
             join helmsman_store.tasks task on task.id = question.task and task.epoch = question.epoch
-            where question.closed_at is null and question.answer is null and task.status = 'working'
+            where question.closed_at is null and task.status = 'working'
                 and (%(task)s::text is null or question.task = %(task)s)
             order by question.number
             """,
@@ -405,34 +407,72 @@ class FleetClient:
                 asked_at=row["asked_at"],
                 expires_at=row["expires_at"],
                 question=unpack(row["content"], Question),
-                refused=row["refused"],
             )
             for row in rows
         ]
 
     async def answer(self, task_id: str, question_id: str, answers: Sequence[str], by: AnsweredBy) -> None:
-        """Answer a question. Only the first answer counts, on any machine. It is stored when this returns.
+        """Answer a question. Only the first answer counts, on any machine. Returns when the machine that asks has it.
 
         Raises:
             QuestionNotOpen: There is no such question, or it was answered already, or its engine is gone.
-            AnswerInvalid: The answer does not fit; nothing was sent.
+            AnswerInvalid: The answer does not fit.
             InvalidInput: The answer holds a secret, which would be stored; nothing was sent.
+            FleetUnavailable: Its machine did not say within half a minute what became of it.
         """
-        # Only an early check: the statement below decides who answers first.
+        # Only an early check: the machine that asks decides who answers first.
         asked = next((one for one in await self.questions(task_id) if one.question.id == question_id), None)
-        if asked is None:
-            raise QuestionNotOpen(
-                f"Question {question_id} of task {task_id} is not open: it was answered, or its agent is gone."
-            )
-        read_answers(asked.question, answers)
-        # Postgres cannot store NUL characters.
-        if any(clean_text(answer) != answer for answer in answers):
-            raise AnswerInvalid("The answer has characters that are no valid text. Remove them.")
-        refuse_secrets(list(answers))
-        values = {"task": task_id, "question": question_id, "answer": Jsonb(list(answers)), "by": Jsonb(pack(by))}
-        row = await self.one(_ANSWER, values)
-        if row is None:
-            raise QuestionNotOpen(f"Question {question_id} of task {task_id} was just answered by another client.")
+        if asked is not None:
+            read_answers(asked.question, answers)
+            # Postgres cannot store NUL characters.
+            if any(clean_text(answer) != answer for answer in answers):
+                raise AnswerInvalid("The answer has characters that are no valid text. Remove them.")
+            content = {"question": question_id, "answers": list(answers), "by": pack(by)}
+            if await self._order(task_id, ANSWER, content):
+                return
+        raise QuestionNotOpen(
+            f"Question {question_id} of task {task_id} is not open: it was answered, or its agent is gone."
+        )
+
+    async def steer(self, task_id: str, text: str) -> None:
+        """Put a message into the turn of a task. Returns when its agent has it.
+
+        Raises:
+            SessionIdle: No turn runs, or it ended before the message came; it was not sent.
+            FleetUnavailable: Its machine did not say within half a minute what became of it.
+            InvalidInput: It holds a secret, which would be stored; it was not sent.
+        """
+        if not await self._order(task_id, STEER, {"text": clean_text(text)}):
+            raise SessionIdle(f"No turn of task {task_id} runs now. Send it as a new message instead.")
+
+    async def _order(self, task_id: str, verb: str, content: Mapping[str, Any]) -> bool:
+        """Have the machine of a running task do something. Return False if the task is not at work; nothing was done.
+
+        Raises:
+            HelmsmanError: The machine refuses, or does not answer.
+        """
+        refuse_secrets(content)
+        # The id makes a repeated statement harmless: the order is inserted once.
+        order = {"id": uuid.uuid4().hex, "task": task_id, "verb": verb, "content": Jsonb(dict(content))}
+        sent = await self.one(_ORDER, order)
+        with anyio.move_on_after(_ORDER_SECONDS):
+            while sent is not None and sent["is_sent"]:
+                changed = self.watch(task_id)
+                row = await self.one(_ORDERED, order)
+                if row is not None and row["ended_at"] is not None:
+                    _raise_refusal(row["refused"])
+                    return True
+                # The turn has ended, or its machine was lost.
+                if row is None or not row["is_open"]:
+                    if row is not None and row["taken_at"] is not None:
+                        raise _unknown(task_id)
+                    break
+                await sleep_until(changed, 1.0)
+            return False
+        # Taken back only if no machine has claimed it: then it was certainly not carried out.
+        if await self.one(_WITHDRAW, order) is not None:
+            raise FleetUnavailable(f"The machine of task {task_id} does not answer. Nothing was sent; try again.")
+        raise _unknown(task_id)
 
     # --- stop --------------------------------------------------------------------------------------------------------
 
@@ -474,18 +514,6 @@ _EVENTS: Final = f"""
     where session = %(log)s and seq > %(after)s and (%(up_to)s::bigint is null or seq <= %(up_to)s)
     order by seq limit {_PAGE}
 """  # noqa: S608 - of constants
-_ANSWER: Final = """
-    with answered as (
-        update helmsman.questions question
-        set answer = %(answer)s, answered_by = %(by)s, answered_at = clock_timestamp(), refused = null
-        from helmsman_store.tasks task
-        where question.task = %(task)s and question.id = %(question)s and question.answer is null
-            and question.closed_at is null and task.id = question.task and task.epoch = question.epoch
-            and task.status = 'working'
-        returning task.id, task.worker
-    )
-    select helmsman.tell_worker(worker, id), pg_notify('helmsman_fleet', id) from answered
-"""
 _CANCEL: Final = """
     with before as (select status = 'pending' as waits from helmsman_store.tasks where id = %(task)s for update),
     asked as (
@@ -525,69 +553,37 @@ def _number(cursor: str | None) -> int | None:
     return int(cursor)
 
 
-# --- messages into a running turn -------------------------------------------------------------------------------------
+# --- orders to the machine of a running task --------------------------------------------------------------------------
 
-_STEER_SECONDS: Final = 30.0
-_STEER: Final = """
+_ORDER_SECONDS: Final = 30.0
+_ORDER: Final = """
     with sent as (
-        insert into helmsman.messages (id, task, epoch, text)
-        select %(id)s, id, epoch, %(text)s from helmsman_store.tasks where id = %(task)s and status = 'working'
-        on conflict do nothing returning id
+        insert into helmsman.orders (id, task, epoch, verb, content)
+        select %(id)s, id, epoch, %(verb)s, %(content)s from helmsman_store.tasks
+        where id = %(task)s and status = 'working' on conflict do nothing returning id
     ),
     told as (
         select helmsman.tell_worker(worker, id) from helmsman_store.tasks where id = %(task)s and status = 'working'
     )
     select (select count(*) from told) as told,
-        exists (select from sent) or exists (select from helmsman.messages where id = %(id)s) as is_sent
+        exists (select from sent) or exists (select from helmsman.orders where id = %(id)s) as is_sent
 """
-_STEERED: Final = """
-    select message.taken_at, message.ended_at, message.refused,
-        task.status = 'working' and task.epoch = message.epoch as is_open
-    from helmsman.messages message join helmsman_store.tasks task on task.id = message.task where message.id = %(id)s
+_ORDERED: Final = """
+    select placed.taken_at, placed.ended_at, placed.refused,
+        task.status = 'working' and task.epoch = placed.epoch as is_open
+    from helmsman.orders placed join helmsman_store.tasks task on task.id = placed.task where placed.id = %(id)s
 """
 _WITHDRAW: Final = """
-    update helmsman.messages set taken_at = clock_timestamp() where id = %(id)s and taken_at is null returning id
+    update helmsman.orders set taken_at = clock_timestamp() where id = %(id)s and taken_at is null returning id
 """
-
-
-async def steer(client: FleetClient, task_id: str, text: str) -> None:
-    """Put a message into the turn of a task. Returns when its agent has it.
-
-    Raises:
-        SessionIdle: No turn runs, or it ended before the message came; it was not sent.
-        FleetUnavailable: Its machine did not say within half a minute what became of it.
-        InvalidInput: It holds a secret, which would be stored; it was not sent.
-    """
-    refuse_secrets(text)
-    # The id makes a repeated statement harmless: the message is inserted once.
-    message = {"id": uuid.uuid4().hex, "task": task_id, "text": clean_text(text)}
-    sent = await client.one(_STEER, message)
-    with anyio.move_on_after(_STEER_SECONDS):
-        while sent is not None and sent["is_sent"]:
-            changed = client.watch(task_id)
-            row = await client.one(_STEERED, message)
-            if row is not None and row["ended_at"] is not None:
-                _raise_refusal(row["refused"])
-                return
-            # The turn has ended, or its machine was lost.
-            if row is None or not row["is_open"]:
-                if row is not None and row["taken_at"] is not None:
-                    raise _unknown(task_id)
-                break
-            await sleep_until(changed, 1.0)
-        raise SessionIdle(f"No turn of task {task_id} runs now. Send it as a new message instead.")
-    # Taken back only if no machine has claimed it: then it was certainly not sent.
-    if await client.one(_WITHDRAW, message) is not None:
-        raise FleetUnavailable(f"The machine of task {task_id} does not answer. The message was not sent; try again.")
-    raise _unknown(task_id)
 
 
 def _unknown(task_id: str) -> FleetUnavailable:
-    return FleetUnavailable(f"It is unknown whether the agent of task {task_id} has the message. Look at its status.")
+    return FleetUnavailable(f"It is unknown whether the agent of task {task_id} has it. Look at its status.")
 
 
 def _raise_refusal(refused: Mapping[str, Any] | None) -> None:
-    """Raise the agent's refusal of a message as the same error as on its machine."""
+    """Raise the refusal of an order as the same error as on its machine."""
     if refused is not None:
-        kinds = {kind.code: kind for kind in (SessionIdle, Unsupported)}
+        kinds = {kind.code: kind for kind in (SessionIdle, Unsupported, QuestionNotOpen, AnswerInvalid)}
         raise kinds.get(str(refused.get("code")), FleetRefused)(str(refused.get("message")))

@@ -20,7 +20,6 @@ from helmsman.base.clients import McpClient
 from helmsman.base.concurrency import OnceEach
 from helmsman.base.structs import unpack_if_valid
 from helmsman.errors import (
-    AnswerInvalid,
     FleetUnavailable,
     HelmsmanError,
     QuestionNotOpen,
@@ -29,7 +28,7 @@ from helmsman.errors import (
     SessionNotFound,
     Unsupported,
 )
-from helmsman.fleet.client import FleetClient, steer
+from helmsman.fleet.client import FleetClient
 from helmsman.fleet.notices import NOTIFY
 from helmsman.fleet.owned_task import ended_turn
 from helmsman.fleet.values import CLIENT
@@ -364,16 +363,10 @@ class FleetLink:
         if known.task is None or not session.state.is_running:
             raise QuestionNotOpen(f"Session {session_id} asks nothing. Look at its status.")
         await self.client.answer(known.task.id, question_id, answers, by)
-        # The answer is stored; wait a moment until its machine has used or refused it.
+        # Its machine has the answer; wait a moment until its events are here.
         with anyio.move_on_after(_TOLD_SECONDS):
             while question_id in session.state.questions:
-                with anyio.move_on_after(_LOOK_SECONDS):
-                    await session.feed.changed()
-                    continue
-                for asked in await self.client.questions(known.task.id):
-                    # The machine that asks may find the answer invalid, and opens the question again.
-                    if asked.question.id == question_id and asked.refused is not None:
-                        raise AnswerInvalid(asked.refused)
+                await session.feed.changed()
         return session
 
     async def interrupt(self, session_id: str) -> Session:
@@ -406,7 +399,7 @@ class FleetLink:
         known = self._known[session_id]
         if known.task is None or not session.state.is_running:
             raise SessionIdle(f"No turn is running in session {session_id}. Send it as a new message instead.")
-        await steer(self.client, known.task.id, text)
+        await self.client.steer(known.task.id, text)
 
     def on_event(self, session: Session, event: Event) -> None:
         raise AssertionError(f"no engine here runs {session.id}, of which {event} is told")

@@ -103,7 +103,6 @@ _ASKED: Final = """
     select content from helmsman.questions question join helmsman_store.tasks task on task.id = question.task
     where 'question ' || task.id || ' ' || question.epoch || ' ' || question.id = ? and task.id = ?
         and task.epoch = question.epoch and task.status = 'working' and question.closed_at is null
-        and question.answer is null
 """
 
 

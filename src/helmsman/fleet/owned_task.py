@@ -387,29 +387,17 @@ class OwnedTask:
         """
         await self._write(sql, question=question_id)
 
-    async def reopen_question(self, question_id: str, refused: str) -> None:
-        """Open a question again after an invalid answer, with the reason."""
-        sql = """,
-            again as (
-                update helmsman.questions set answer = null, answered_by = null, answered_at = null, refused = %(refused)s
-                from owned where task = owned.id and epoch = %(epoch)s and helmsman.questions.id = %(question)s
-                    and closed_at is null
-            )
-        """
-        await self._write(sql, question=question_id, refused=refused)
+    # --- orders of clients -------------------------------------------------------------------------------------------
 
-    async def asked_of_us(self) -> DictRow:
-        """Return the cancellation, the answers and the messages that wait for this task."""
+    async def orders(self) -> DictRow:
+        """Return the cancellation, and the orders that wait for this task."""
         row = await self.database.one(
             """
             select cancel_asked, body::jsonb ->> 'cancelReason' as cancel_reason, deadline < clock_timestamp() as is_late, (
-                select coalesce(jsonb_agg(jsonb_build_object('id', id, 'answer', answer, 'by', answered_by)), '[]')
-                from helmsman.questions
-                where task = %(task)s and epoch = %(epoch)s and answer is not null and closed_at is null
-            ) as answers, (
-                select coalesce(jsonb_agg(jsonb_build_object('id', id, 'text', text) order by number), '[]')
-                from helmsman.messages where task = %(task)s and epoch = %(epoch)s and taken_at is null
-            ) as messages
+                select coalesce(
+                    jsonb_agg(jsonb_build_object('id', id, 'verb', verb, 'content', content) order by number), '[]'
+                ) from helmsman.orders where task = %(task)s and epoch = %(epoch)s and taken_at is null
+            ) as orders
             from helmsman_store.tasks where id = %(task)s and epoch = %(epoch)s and status = 'working'
             """,
             {"task": self.id, "epoch": self.epoch},
@@ -419,27 +407,28 @@ class OwnedTask:
             raise NotOwner(self.id)
         return row
 
-    async def take_message(self, message_id: str) -> bool:
-        """Claim a message for the turn. Return True once per message, even if the delivery then fails."""
+    async def take_order(self, order_id: str) -> bool:
+        """Claim an order. Return True once per order, even if it then fails."""
         sql = """,
             taken as (
-                update helmsman.messages set taken_at = clock_timestamp()
-                from owned where helmsman.messages.id = %(message)s and task = owned.id and taken_at is null
+                update helmsman.orders set taken_at = clock_timestamp()
+                from owned where helmsman.orders.id = %(order)s and task = owned.id and taken_at is null
                 returning task
             )
         """
         found: LiteralString = ", (select count(*) from taken) as taken"
-        return bool((await self._write(sql, found=found, message=message_id))["taken"])
+        return bool((await self._write(sql, found=found, order=order_id))["taken"])
 
-    async def end_message(self, message_id: str, refused: Mapping[str, Any] | None) -> None:
-        """Record that the agent has accepted or refused a message."""
+    async def end_order(self, order_id: str, refused: Mapping[str, Any] | None = None) -> None:
+        """Record that an order was carried out, or why not."""
         sql = """,
             ended as (
-                update helmsman.messages set ended_at = clock_timestamp(), refused = %(refused)s
-                from owned where helmsman.messages.id = %(message)s and task = owned.id
+                update helmsman.orders
+                set taken_at = coalesce(taken_at, clock_timestamp()), ended_at = clock_timestamp(), refused = %(refused)s
+                from owned where helmsman.orders.id = %(order)s and task = owned.id
             )
         """
-        await self._write(sql, message=message_id, refused=jsonb(refused))
+        await self._write(sql, order=order_id, refused=jsonb(refused))
 
     # --- its end -----------------------------------------------------------------------------------------------------
 

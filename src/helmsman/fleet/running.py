@@ -21,7 +21,6 @@ from helmsman.base.structs import replace, unpack_if_valid
 from helmsman.capabilities.all_tasks import cancelled
 from helmsman.capabilities.schedules import unanswered
 from helmsman.errors import (
-    AnswerInvalid,
     CannotMove,
     EngineLost,
     EngineStartFailed,
@@ -45,7 +44,7 @@ from helmsman.fleet.owned_task import NotOwner, OwnedTask, end_of
 from helmsman.fleet.pictures import place_images
 from helmsman.fleet.pump import EventPump
 from helmsman.fleet.transcripts import SharedTranscript
-from helmsman.fleet.values import machine_of
+from helmsman.fleet.values import STEER, machine_of
 from helmsman.fleet.workspaces import SharedTree
 from helmsman.git import lifecycle
 from helmsman.model.answered_by import DEADLINE, PROGRAM, TURN_ENDED, AnsweredBy
@@ -64,7 +63,7 @@ from helmsman.steering.opening import Carried
 from helmsman.tasks.images import IMAGES, forget_images
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
     from pathlib import Path
 
     from helmsman.fleet.budgets import FleetBudgets
@@ -112,7 +111,6 @@ class TaskRun:
         """Tasks of this machine's Helmsman that carry it out. A plan that was approved continues as another one."""
         self._asked: dict[str, float | None] = {}
         self._closed: list[str] = []
-        self._given: set[str] = set()
         self._news = anyio.Event()
         """Set when a question was asked or closed and must be stored."""
         self._wake = anyio.Event()
@@ -563,18 +561,16 @@ class TaskRun:
     # --- orders from the fleet -------------------------------------------------------------------------------------------
 
     async def _take_orders(self) -> None:
-        """Handle answers, messages, cancellation and the deadline."""
+        """Handle orders, cancellation and the deadline."""
         left = self._owned.row["seconds_left"]
         until = None if left is None else anyio.current_time() + left
         while True:
             look = _LOOK_SECONDS if until is None else max(0.01, min(_LOOK_SECONDS, until - anyio.current_time()))
             await sleep_until(self._wake, look)
             self._wake = anyio.Event()
-            orders = await self._owned.database.keep_trying(self._owned.asked_of_us, "an order")
-            for given in orders["answers"]:
-                await self._answer(given)
-            for message in orders["messages"]:
-                await self._steer(message)
+            orders = await self._owned.database.keep_trying(self._owned.orders, "an order")
+            for order in orders["orders"]:
+                await self._carry_out(order)
             if self._stopping is None and (orders["cancel_asked"] or orders["is_late"]):
                 # Set before stopping, so that the end is reported with this reason.
                 self._stopping = cancelled(orders["cancel_reason"]) if orders["cancel_asked"] else LATE
@@ -586,44 +582,40 @@ class TaskRun:
                 # Otherwise the passed deadline would make this loop spin.
                 until = None
 
-    async def _steer(self, message: dict[str, Any]) -> None:
-        """Steer the turn with a message, or record why that failed.
+    async def _carry_out(self, order: dict[str, Any]) -> None:
+        """Steer the turn or answer a question, or record why that failed.
 
-        A message is claimed first, so it is delivered at most once.
+        An order is claimed first, so it reaches the agent at most once.
         """
-        session = self._session
-        if session is None or not await self._owned.database.keep_trying(
-            # Claimed first: a message must never reach the agent twice.
-            partial(self._owned.take_message, message["id"]),
-            "a message",
+        content, refused = order["content"], None
+        is_own = self._own_question is not None and content.get("question") == self._own_question
+        if (self._session is None and not is_own) or not await self._owned.database.keep_trying(
+            partial(self._owned.take_order, order["id"]), "an order"
         ):
             return
-        refused: dict[str, Any] | None = None
         try:
-            await self._helm.steer(session.id, message["text"])
+            if order["verb"] == STEER:
+                await self._helm.steer(self._session_id, content["text"])
+            else:
+                by = unpack_if_valid(content["by"], AnsweredBy) or PROGRAM
+                await self._answer(content["question"], content["answers"], by, is_own=is_own)
         except HelmsmanError as error:
             refused = error.as_dict()
-        await self._keep(partial(self._owned.end_message, message["id"], refused), "a message")
+        await self._keep(partial(self._owned.end_order, order["id"], refused), "an order")
 
-    async def _answer(self, given: dict[str, Any]) -> None:
-        question_id, by = given["id"], unpack_if_valid(given["by"], AnsweredBy) or PROGRAM
-        if question_id == self._own_question:
-            self._own_answer, self._answered_by = str(given["answer"][0]).partition(":")[0].strip(), by
+    async def _answer(self, question_id: str, answers: Sequence[str], by: AnsweredBy, *, is_own: bool) -> None:
+        if not is_own:
+            await self._helm.respond(self._session_id, question_id, answers, by=by)
+        elif self._own_answered.is_set():
+            raise QuestionNotOpen(f"Question {question_id} was just answered.")
+        else:
+            self._own_answer, self._answered_by = str(answers[0]).partition(":")[0].strip(), by
             self._own_answered.set()
-            return
-        # Notifications and polling may bring the same answer twice.
-        if self._session is None or question_id in self._given:
-            return
-        try:
-            self._given.add(question_id)
-            await self._helm.respond(self._session.id, question_id, given["answer"], by=by)
-        # The agent withdrew it, or an answer on this machine came first.
-        except QuestionNotOpen:
-            await self._keep(lambda: self._owned.close_question(question_id), "a question")
-        except AnswerInvalid as error:
-            self._given.discard(question_id)
-            refused = error.message
-            await self._keep(lambda: self._owned.reopen_question(question_id, refused), "a question")
+
+    @property
+    def _session_id(self) -> str:
+        assert self._session is not None  # orders wait for it
+        return self._session.id
 
 
 async def run_task(

@@ -103,11 +103,7 @@ _FIRST: Final[tuple[LiteralString, ...]] = (
         asked_at timestamptz not null default clock_timestamp(),
         content json not null,
         expires_at timestamptz,
-        answer jsonb,
-        answered_by jsonb,
-        answered_at timestamptz,
         closed_at timestamptz,
-        refused text,
         primary key (task, id, epoch)
     )
     """,
@@ -143,20 +139,21 @@ _FIRST: Final[tuple[LiteralString, ...]] = (
     """,
 )
 
-_MESSAGES: Final[tuple[LiteralString, ...]] = (
+_ORDERS: Final[tuple[LiteralString, ...]] = (
     """
-    create table helmsman.messages (
+    create table helmsman.orders (
         number bigint generated always as identity,
         id text primary key,
         task text not null references helmsman_store.tasks (id) on delete cascade,
         epoch int not null,
-        text text not null,
+        verb text not null,
+        content jsonb not null,
         taken_at timestamptz,
         ended_at timestamptz,
         refused jsonb
     )
     """,
-    "create index messages_by_task on helmsman.messages (task)",
+    "create index orders_by_task on helmsman.orders (task)",
 )
 
 _BUDGETS: Final[tuple[LiteralString, ...]] = (
@@ -225,7 +222,7 @@ _NOTICES: Final[tuple[LiteralString, ...]] = (
     """,
 )
 
-_STEPS: Final[tuple[tuple[LiteralString, ...], ...]] = ((*_FIRST, *_BUDGETS, *_NOTICES, *_MESSAGES),)
+_STEPS: Final[tuple[tuple[LiteralString, ...], ...]] = ((*_FIRST, *_BUDGETS, *_NOTICES, *_ORDERS),)
 VERSION: Final = len(_STEPS)
 _OLDEST: Final = 1
 """Oldest version with code that can work with these tables."""

@@ -29,6 +29,8 @@ CLIENTS: Final = "helmsman_fleet"
 """Channel that notifies clients of changed tasks. The payload is the task id."""
 WORKERS: Final = "helmsman_workers"
 """Channel that notifies workers of waiting tasks. The payload is the queue."""
+STEER, ANSWER = "steer", "answer"
+"""Verbs of the orders that clients give to the machine of a running task."""
 ANYWHERE: Final[LiteralString] = """
     case when host is not null then 'host:' || host else agent || coalesce(
         (select string_agg('+' || label, '' order by label) from unnest(labels) label where position(':' in label) = 0), '')
@@ -237,7 +239,7 @@ class Machine(Value, frozen=True, kw_only=True):
 
 
 class AskedInFleet(Value, frozen=True, kw_only=True):
-    """Open question. `refused` says why the last answer was invalid."""
+    """Open question."""
 
     task: str
     session_id: str | None
@@ -245,7 +247,6 @@ class AskedInFleet(Value, frozen=True, kw_only=True):
     asked_at: datetime
     expires_at: datetime | None
     question: Question
-    refused: str | None = None
 
 
 class FleetEvents(Value, frozen=True, kw_only=True):
