@@ -23,10 +23,12 @@ from bench.fleet import load
 from bench.fleet.fleet import LEASE, draft, machines
 from bench.fleet.pages import DOCS, put
 from bench.fleet.report import as_page
+from helmsman.base.concurrency import sleep_until
 from helmsman.fleet.client import FleetClient
 from helmsman.fleet.setup import init_fleet
+from helmsman.fleet.values import session_of
 from helmsman.model.answered_by import PROGRAM
-from helmsman.model.events import Notice
+from helmsman.model.events import Notice, TurnEnded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -51,10 +53,16 @@ async def ended(client: FleetClient, task_id: str, seconds: float = 120) -> None
 async def remarks(client: FleetClient, task_id: str) -> list[tuple[str, float, float]]:
     """Return what the machine of a task remarked, and when it did so and when it was seen."""
     found: list[tuple[str, float, float]] = []
-    async for page in client.follow(task_id):
-        now = time.time()
+    session_id, cursor, has_ended = session_of(task_id), 0, False
+    while not has_ended:
+        changed = client.watch(task_id)
+        page = await client.log(session_id, cursor)
+        now, cursor = time.time(), page.cursor
         notices = [event for event in page.events if isinstance(event, Notice)]
         found += [(event.message, 0.0 if event.at is None else event.at.timestamp(), now) for event in notices]
+        has_ended = any(isinstance(event, TurnEnded) for event in page.events)
+        if not page.events:
+            await sleep_until(changed, 5)
     return found
 
 

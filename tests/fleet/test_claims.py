@@ -388,32 +388,34 @@ def remark(text: str) -> NewEvent:
 
 
 async def remarks(fleet: Fleet, task: Task) -> list[str]:
-    page = await fleet.client.events(task.id)
-    return [event.message for event in page.events if isinstance(event, Notice)]
+    stored = await fleet.client.log(str(task.session_id))
+    return [event.message for event in stored.events if isinstance(event, Notice)]
 
 
-async def test_each_task_has_its_part_of_the_log_of_their_session(fleet: Fleet) -> None:
+async def test_the_log_of_a_session_has_its_tasks_in_order(fleet: Fleet) -> None:
     database, one = fleet.client.database, await fleet.idle_worker("one")
     first = await fleet.start("first", session_id="S")
     second = await fleet.start("second", session_id="S")
     stopped = await fleet.start("stopped", session_id="S")
+    assert await fleet.client.last_begun("S") == (None, 0)
     [owned], _ = await OwnedTask.claim(database, one, 1)
     await owned.add_events([remark("a"), remark("b")])
-    assert (await remarks(fleet, first), await remarks(fleet, second)) == (["a", "b"], [])
-    assert not (await fleet.client.events(first.id)).is_over
+    assert await remarks(fleet, first) == ["a", "b"]
     await owned.finish({"status": "completed", "result": "done"})
-    page = await fleet.client.events(first.id)
-    assert page.is_over
+    page = await fleet.client.log("S")
     assert page.events[-1] == TurnEnded(session_id="S", outcome="completed", final_message="done")
-    assert (await fleet.client.events(first.id, page.offset)).events == ()
+    assert page.cursor == len(page.events) == 3
+    assert (await fleet.client.log("S", page.cursor)).events == ()
+    assert await fleet.client.last_begun("S") == (first.id, 0)
 
     [owned], _ = await OwnedTask.claim(database, one, 1)
     await owned.add_events([remark("c")])
     await fleet.client.cancel(stopped.id)
-    assert [await remarks(fleet, task) for task in (first, second, stopped)] == [["a", "b"], ["c"], []]
-    assert (await fleet.client.events(stopped.id)).is_over
-    stored = await database.tasks(lambda tasks: tasks.events("S"))
-    assert stored.cursor == len(stored.events) == 4
+    later = await fleet.client.log("S", page.cursor)
+    assert [event.message for event in later.events if isinstance(event, Notice)] == ["c"]
+    assert await fleet.client.last_begun("S") == (first.id, 0)
+    await owned.finish({"status": "completed"})
+    assert await fleet.client.last_begun("S") == (second.id, page.cursor)
 
 
 async def test_events_are_appended_once_however_often_that_is_tried(fleet: Fleet) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
+from helmsman.base.concurrency import sleep_until
 from helmsman.errors import QuestionNotOpen
 from helmsman.model.answered_by import PERSON_AT_TERMINAL
 from helmsman.model.events import ItemEnded, QuestionClosed, TurnEnded, TurnStarted
@@ -35,9 +36,14 @@ async def test_a_task_is_run_told_answered_and_ended(fleet: Fleet, model: Script
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(answer)
+        cursor = 0
         with anyio.fail_after(60):
-            async for page in fleet.client.follow(task.id):
-                seen += page.events
+            while not any(isinstance(event, TurnEnded) for event in seen):
+                changed = fleet.client.watch(task.id)
+                page = await fleet.client.log(str(task.session_id), cursor)
+                seen, cursor = [*seen, *page.events], page.cursor
+                if not page.events:
+                    await sleep_until(changed, 5)
     ended = await fleet.client.get(task.id)
     assert (ended.status, ended.result, ended.origin) == ("completed", "done", "fleet"), fleet.logs()
     assert ended.usage is not None

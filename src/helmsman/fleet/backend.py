@@ -47,7 +47,7 @@ from helmsman.git import tree_changes
 from helmsman.git.remote_trees import apply_result, diff_of_result
 from helmsman.git.worktree import projects
 from helmsman.model.answered_by import PROGRAM
-from helmsman.model.events import OptionsChanged, PastTurn, RemarksChanged
+from helmsman.model.events import OptionsChanged, PastTurn, RemarksChanged, TaskLinked
 from helmsman.model.inputs import (
     changed_options,
     searched_directory,
@@ -330,6 +330,8 @@ class FleetBackend:
         if on_task is not None:
             on_task(task.id)
         session = await self.link.session(str(task.session_id))
+        # A task that waits for another turn is not shown yet.
+        session.fold(TaskLinked(session_id=session.id, task_id=task.id))
         if on_question is not None:
             # Before the questions are offered, which the loaded session may already have.
             session.handle_questions(on_question)

@@ -40,7 +40,6 @@ from helmsman.fleet.values import (
     WORKERS,
     AskedInFleet,
     FleetDraft,
-    FleetEvents,
     Machine,
     clean_text,
     machine_of,
@@ -56,18 +55,18 @@ from helmsman.tasks.outcome import TaskOutcome
 from helmsman.tasks.rows import task_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from psycopg.rows import DictRow
 
     from helmsman.model.answered_by import AnsweredBy
     from helmsman.model.events import Event
+    from helmsman.store.log import StoredEvents
     from helmsman.tasks.model import Task
 
 
 _LOOK_SECONDS: Final = 5.0
 """Polling interval of waiting callers, in case a notification is lost."""
-_PAGE: Final = 1000
 _CANCEL_SECONDS: Final = 60.0
 _MACHINES_SECONDS: Final = 1.0
 """Time for which the list of machines is cached."""
@@ -307,31 +306,19 @@ class FleetClient:
 
     # --- follow ------------------------------------------------------------------------------------------------------
 
-    async def events(self, task_id: str, offset: int = 0) -> FleetEvents:
-        """Return the events of a task in the log of its session, after an offset."""
-        row = await self.one(_RANGE, {"task": task_id, "offset": offset})
-        if row is None:
-            raise TaskNotFound(f"There is no task {task_id} in the fleet.")
-        # The log of a session holds several tasks; the range selects this one's part.
-        rows = await self._all(_EVENTS, row)
-        events = tuple(decode(one["kind"], one["body"]).with_time(from_microseconds(one["at"])) for one in rows)
-        is_over = row["has_stopped"] and len(rows) < _PAGE
-        return FleetEvents(events=events, offset=rows[-1]["seq"] if rows else offset, is_over=is_over)
+    async def log(self, session_id: str, cursor: int = 0) -> StoredEvents:
+        """Return the events of a session after a cursor."""
+        return await self.database.tasks(lambda tasks: tasks.events(session_id, cursor))
 
-    async def follow(self, task_id: str, offset: int = 0) -> AsyncIterator[FleetEvents]:
-        """Yield the events of a task as they are stored, until it has ended, and an empty page before each wait. A reader
-        can resume at its last offset.
+    async def last_begun(self, session_id: str) -> tuple[str | None, int]:
+        """Return the last task of a session that has begun and ended, and the cursor before its events."""
+        sql = """
+            select id, log_from from helmsman_store.tasks
+            where session_id = %s and log_from is not null and status not in ('pending', 'working')
+            order by number desc limit 1
         """
-        while True:
-            # Before reading, so that no change between reading and waiting is missed.
-            changed = self.watch(task_id)
-            page = await self.events(task_id, offset)
-            yield page
-            if page.is_over:
-                return
-            if page.offset == offset:
-                await sleep_until(changed, _LOOK_SECONDS)
-            offset = page.offset
+        row = await self.one(sql, (session_id,))
+        return (None, 0) if row is None else (row["id"], row["log_from"])
 
     async def until(
         self, task_id: str, is_it: Callable[[Task], bool], *, timeout: float | None = None
@@ -499,21 +486,6 @@ class FleetClient:
         return await self.database.soon(lambda: self.database.all(sql, values))
 
 
-_RANGE: Final = """
-    select status not in ('pending', 'working') as has_stopped, greatest(%(offset)s, log_from) as after, (
-        select min(log_from) from helmsman_store.tasks later
-        where later.session_id = task.session_id and later.number > task.number
-    ) as up_to, (
-        select number from helmsman_store.sessions log where log.id = task.session_id and task.log_from is not null
-    ) as log
-    from helmsman_store.tasks task where id = %(task)s
-"""
-"""Select the part of a session's log that belongs to a task: up to the begin of the next one."""
-_EVENTS: Final = f"""
-    select seq, at, kind, body from helmsman_store.events
-    where session = %(log)s and seq > %(after)s and (%(up_to)s::bigint is null or seq <= %(up_to)s)
-    order by seq limit {_PAGE}
-"""  # noqa: S608 - of constants
 _CANCEL: Final = """
     with before as (select status = 'pending' as waits from helmsman_store.tasks where id = %(task)s for update),
     asked as (

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
@@ -17,7 +17,7 @@ import anyio
 
 from helmsman.approvals.deadline import LONGEST_SECONDS, Deadline, TimeLeft
 from helmsman.base.clients import McpClient
-from helmsman.base.concurrency import OnceEach
+from helmsman.base.concurrency import OnceEach, sleep_until
 from helmsman.base.structs import unpack_if_valid
 from helmsman.errors import (
     FleetUnavailable,
@@ -29,7 +29,6 @@ from helmsman.errors import (
     Unsupported,
 )
 from helmsman.fleet.client import FleetClient
-from helmsman.fleet.notices import NOTIFY
 from helmsman.fleet.owned_task import ended_turn
 from helmsman.fleet.values import CLIENT
 from helmsman.model.answered_by import PROGRAM, TURN_ENDED
@@ -65,6 +64,8 @@ log = logging.getLogger(__name__)
 
 _LOOK_SECONDS: Final = 0.5
 """Minimum interval between polls for questions and messages of sessions that no client here has loaded."""
+_POLL_SECONDS: Final = 5.0
+"""Polling interval of a follower, in case a notification is lost."""
 _AWAY_SECONDS: Final = 1.0
 _TOLD_SECONDS: Final = 10.0
 """Limit of the wait for the effect of an answer or a cancellation to arrive on this machine."""
@@ -74,13 +75,13 @@ _AWAY: Final = (
 
 
 class _Followed:
-    """Session, and the position up to which its events have been delivered here."""
+    """Session, and the position up to which its log has been delivered here."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, cursor: int) -> None:
         self.session = session
-        self.task: Task | None = None
-        """Task that is being delivered, or was delivered last."""
-        self.offset = 0
+        self.cursor = cursor
+        self.task_id: str | None = None
+        """Task whose request was delivered last."""
         self.is_followed = False
         self.is_away = False
         """The database cannot be reached, which its readers were told."""
@@ -155,11 +156,11 @@ class FleetLink:
         """Deliver the events that other machines have stored for a session since."""
         known = self._known[session.id]
         async with known.reading:
-            # A follower delivers events itself; two readers would deliver them twice.
-            if not known.is_followed:
-                await self._read(known)
-            elif not session.state.is_running:
-                await self._next(known)  # the follower may not have seen a task that was accepted just now
+            # The follower delivers events itself, and may not have seen a task that was accepted just now.
+            if known.is_followed and session.state.is_running:
+                return
+            if not await self._deliver_stored(known):
+                self._follow_soon(known)
 
     async def _load(self, session_id: str) -> _Followed:
         tasks = await self.client.of_session(session_id)
@@ -167,12 +168,13 @@ class FleetLink:
             raise SessionNotFound(f"There is no session {session_id} in the fleet. List the sessions.")
         options = tasks[-1].options or SessionOptions(agent=tasks[-1].agent)
         # The last ended task is delivered again, so that the session shows its result.
-        begun = [task for task in tasks if not task.is_running][:-1]
+        last, cursor = await self.client.last_begun(session_id)
+        before = next((place for place, task in enumerate(tasks) if task.id == last), 0)
         state = SessionState(
             session_id,
             directory=tasks[0].directory,
             model=tasks[-1].model,
-            turn_count=len(begun),
+            turn_count=before,
             options=options,
             opened_by=unpack_if_valid((tasks[0].policy or {}).get(CLIENT), McpClient),
             created_at=tasks[0].created_at,
@@ -181,62 +183,11 @@ class FleetLink:
         session = Session(state, Feed(self._settings.event_buffer_size), self, self.listeners)
         # The engine is on another machine, so this copy never talks to an agent.
         session.become_copy()
-        known = _Followed(session)
-        known.task = begun[-1] if begun else None
+        known = _Followed(session, cursor)
+        known.task_id = tasks[before - 1].id if before else None
         self._known[session_id] = known
         self.sessions[session_id] = session
         return known
-
-    async def _read(self, known: _Followed) -> None:
-        """Deliver all stored events, and keep following if the session has not ended."""
-        # Set before reading, so that a concurrent call does not start a second follower.
-        known.is_followed, is_over = True, True
-        try:
-            is_over = await self._deliver_tasks(known, waits=False)
-        finally:
-            known.is_followed = not is_over
-        if not is_over:
-            self._tasks.start_soon(self._follow, known)
-
-    async def _deliver_tasks(self, known: _Followed, *, waits: bool) -> bool:
-        """Deliver the events of the session's tasks in order. Return whether all tasks have ended.
-
-        Without `waits` it returns as soon as everything that is stored is delivered.
-        """
-        while True:
-            # A caller that does not wait holds the lock.
-            async with known.reading if waits else nullcontext():
-                task = await self._next(known)
-            if task is None:
-                return True
-            async for page in self.client.follow(task.id, known.offset):
-                # Saved before delivering: a failing listener must not cause the same events again.
-                has_more, known.offset = page.offset != known.offset, page.offset
-                known.is_away = False
-                self._deliver(known, page.events)
-                if page.is_over:
-                    await self._end(known, task)
-                elif not has_more:
-                    await self._set_clocks(known, task)
-                    if not waits:
-                        return False
-
-    async def _next(self, known: _Followed) -> Task | None:
-        """Return the task to deliver now, or None if all are delivered."""
-        tasks = await self.client.of_session(known.session.id)
-        ids = [task.id for task in tasks]
-        for task_id in ids:
-            known.session.fold(TaskLinked(session_id=known.session.id, task_id=task_id))
-        # Tasks only get added, so the position of the known one is stable.
-        at = -1 if known.task is None else ids.index(known.task.id)
-        if known.task is not None and known.session.state.is_running:
-            return tasks[at]
-        if at + 1 == len(tasks):
-            return None
-        task = known.task = tasks[at + 1]
-        known.offset = 0
-        self._apply(known, TurnRequested(session_id=known.session.id, text=task.instruction))
-        return task
 
     def _follow_soon(self, known: _Followed) -> None:
         if not known.is_followed:
@@ -247,55 +198,105 @@ class FleetLink:
         """Deliver what happens in a session, until nothing is left to do in it."""
         try:
             while True:
+                task_id = known.task_id
+                changed = self.client.watch(task_id or "")
                 try:
-                    await self._deliver_tasks(known, waits=True)
+                    async with known.reading:
+                        # Under the lock: a caller that loads the session afterwards follows it again.
+                        known.is_followed = not await self._deliver_stored(known)
+                    if not known.is_followed:
+                        return
                 except FleetUnavailable:
                     if not known.is_away:
                         known.is_away = True
                         self._apply(known, Notice(session_id=known.session.id, kind="engine", message=_AWAY))
                     await anyio.sleep(_AWAY_SECONDS)
                 else:
-                    return
+                    # A notification of another task was not waited for.
+                    if task_id == known.task_id:
+                        await sleep_until(changed, _POLL_SECONDS)
         except Exception:
             log.exception("session %s is not followed any more", known.session.id)
-        finally:
             known.is_followed = False
 
     # --- events ------------------------------------------------------------------------------------------------------
 
-    def _deliver(self, known: _Followed, events: Sequence[Event]) -> None:
+    async def _deliver_stored(self, known: _Followed) -> bool:
+        """Deliver everything that is stored. Return whether all tasks of the session have ended."""
+        session, has_news = known.session, False
+        while True:
+            if await self._read_log(known):
+                has_news = True
+                continue
+            # The log tells of a turn that has begun; only where it has nothing new, its task may have ended otherwise.
+            if has_news and session.state.is_running and session.state.turn_id is not None:
+                break
+            tasks = await self.client.of_session(session.id)
+            # What has happened in the meantime comes first.
+            if not await self._read_log(known):
+                self._complete(known, tasks)
+                break
+        if session.state.is_running:
+            await self._set_clocks(known)
+        return not session.state.is_running
+
+    async def _read_log(self, known: _Followed) -> bool:
+        stored = await self.client.log(known.session.id, known.cursor)
+        # Saved before delivering: a failing listener must not cause the same events again.
+        known.cursor = max(known.cursor, stored.cursor)
+        known.is_away = False
+        for event in stored.events:
+            await self._deliver(known, event)
+        return bool(stored.events)
+
+    async def _deliver(self, known: _Followed, event: Event) -> None:
         session = known.session
-        for event in events:
-            # The task's own end comes last, with its result; the log's would end the turn too early.
-            if isinstance(event, TurnEnded) and event.agent_id is None:
-                continue  # the end is in the task
-            if isinstance(event, TurnRequested):
-                if session.state.turn_id is None:
-                    continue  # delivered when the task was accepted
-                # A new request means that an earlier attempt is gone, and its questions with it.
-                for question_id in list(session.state.questions):
-                    by = str(TURN_ENDED)
-                    self._apply(
-                        known, QuestionClosed(session_id=session.id, question_id=question_id, answer=None, by=by)
-                    )
-            self._apply(known, event)
+        if isinstance(event, TurnRequested) and event.agent_id is None:
+            is_shown = event.task_id == known.task_id and session.state.is_running and session.state.turn_id is None
+            known.task_id = event.task_id or known.task_id
+            if is_shown:
+                return  # delivered when the task was accepted
+            # A new request means that an earlier attempt is gone, and its questions with it.
+            for question_id in list(session.state.questions):
+                by = str(TURN_ENDED)
+                self._apply(known, QuestionClosed(session_id=session.id, question_id=question_id, answer=None, by=by))
+        elif isinstance(event, TurnEnded) and event.agent_id is None:
+            if not session.state.is_running:
+                return  # of a task that had failed before its turn was requested
+            await self._forget_notice(known)
+            event = event.changed(turn_id=session.state.turn_id)
+        self._apply(known, event)
+
+    async def _forget_notice(self, known: _Followed) -> None:
+        """Drop the notice of an end that a client sees as it comes."""
+        if known.session.is_watched:
+            with suppress(RegistryUnavailable):
+                await NoticeStore(self.client.database.store).forget_due(f"task {known.task_id}")
+
+    def _complete(self, known: _Followed, tasks: Sequence[Task]) -> None:
+        """Deliver what the log does not have: requests of tasks that wait, and ends of those that never began."""
+        session = known.session
+        for task in tasks:
+            known.session.fold(TaskLinked(session_id=session.id, task_id=task.id))
+        ids = [task.id for task in tasks]
+        at = -1 if known.task_id is None else ids.index(known.task_id)
+        for task in tasks[max(at, 0) :]:
+            if task.id != known.task_id:
+                if session.state.is_running:
+                    return
+                known.task_id = task.id
+                request = TurnRequested(session_id=session.id, text=task.instruction, task_id=task.id)
+                self._apply(known, request)
+            if session.state.is_running and not task.is_running:
+                end = {"status": task.status, "error": task.error, "note": task.note, "result": task.result}
+                self._apply(known, ended_turn(session.id, {**end, "turn_id": session.state.turn_id}))
 
     def _deliver_text(self, task_id: str, event: Event) -> None:
         """Deliver text that an agent is writing, which is not in the log."""
         session = self.sessions.get(event.session_id)
-        if session is not None and session.state.is_running and session.task_id is not None:
-            known = self._known[session.id]
-            if known.task is not None and known.task.id == task_id:
-                session.apply(event)
-
-    async def _end(self, known: _Followed, task: Task) -> None:
-        task = known.task = await self.client.get(task.id)
-        # A client that has seen the end needs no notice of it.
-        if known.session.is_watched and NOTIFY in (task.policy or {}):
-            with suppress(RegistryUnavailable):
-                await NoticeStore(self.client.database.store).forget_due(f"task {task.id}")
-        end = {"status": task.status, "error": task.error, "note": task.note, "result": task.result}
-        self._apply(known, ended_turn(known.session.id, {**end, "turn_id": known.session.state.turn_id}))
+        is_running = session is not None and session.state.is_running
+        if session is not None and is_running and self._known[session.id].task_id == task_id:
+            session.apply(event)
 
     def _apply(self, known: _Followed, event: Event) -> None:
         known.session.apply(event)
@@ -303,13 +304,13 @@ class FleetLink:
 
     # --- questions ---------------------------------------------------------------------------------------------------
 
-    async def _set_clocks(self, known: _Followed, task: Task) -> None:
+    async def _set_clocks(self, known: _Followed) -> None:
         """Set the deadlines of open questions to those of the machine that asks."""
         session = known.session
         if not session.state.questions:
             return
         now, clock = datetime.now(UTC), time.monotonic()
-        for asked in await self.client.questions(task.id):
+        for asked in await self.client.questions(known.task_id):
             deadline = session.deadlines.get(asked.question.id)
             if deadline is not None and asked.expires_at is not None:
                 # The deadline is in the database's time; convert the rest of it to the local clock.
@@ -360,9 +361,9 @@ class FleetLink:
         """
         session = await self.session(session_id)
         known = self._known[session_id]
-        if known.task is None or not session.state.is_running:
+        if known.task_id is None or not session.state.is_running:
             raise QuestionNotOpen(f"Session {session_id} asks nothing. Look at its status.")
-        await self.client.answer(known.task.id, question_id, answers, by)
+        await self.client.answer(known.task_id, question_id, answers, by)
         # Its machine has the answer; wait a moment until its events are here.
         with anyio.move_on_after(_TOLD_SECONDS):
             while question_id in session.state.questions:
@@ -385,7 +386,7 @@ class FleetLink:
         await self.catch_up(session)
         known = self._known[session.id]
         with anyio.move_on_after(_TOLD_SECONDS):
-            while session.state.is_running or (known.task is not None and known.task.id in earlier):
+            while session.state.is_running or known.task_id in earlier:
                 await session.feed.changed()
 
     async def say(
@@ -397,9 +398,9 @@ class FleetLink:
         """Put a message into the running turn. Returns when the agent has it."""
         session = await self.session(session_id)
         known = self._known[session_id]
-        if known.task is None or not session.state.is_running:
+        if known.task_id is None or not session.state.is_running:
             raise SessionIdle(f"No turn is running in session {session_id}. Send it as a new message instead.")
-        await self.client.steer(known.task.id, text)
+        await self.client.steer(known.task_id, text)
 
     def on_event(self, session: Session, event: Event) -> None:
         raise AssertionError(f"no engine here runs {session.id}, of which {event} is told")

@@ -16,7 +16,6 @@ from psycopg.types.json import Jsonb
 from helmsman.base.redaction import redact_value
 from helmsman.base.structs import Value
 from helmsman.errors import InvalidInput
-from helmsman.model.events import Event
 from helmsman.model.options import Placement
 from helmsman.model.questions import Question
 from helmsman.store.upkeep import RETENTION
@@ -247,13 +246,3 @@ class AskedInFleet(Value, frozen=True, kw_only=True):
     asked_at: datetime
     expires_at: datetime | None
     question: Question
-
-
-class FleetEvents(Value, frozen=True, kw_only=True):
-    """Events of a task after an offset."""
-
-    events: tuple[Event, ...]
-    offset: int
-    """Offset to continue from."""
-    is_over: bool
-    """True if nothing follows: the task has ended, and everything has stopped."""

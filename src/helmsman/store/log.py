@@ -198,6 +198,8 @@ def read(connection: StoreConnection, session_id: str, since: int = 0, most_byte
         if left <= 0:
             cursor = row["seq"]
             break
+        # Another machine may have appended since the first statement.
+        cursor = max(cursor, row["seq"])
     source = None if found["source"] is None else Source(found["source"], found["source_offset"])
     return StoredEvents(tuple(events), cursor, from_microseconds(found["changed_at"]), source)
 
