@@ -60,8 +60,8 @@ async def test_the_budget_and_its_grants_count_on_all_machines(fleet: Fleet) -> 
     assert again is not None
     one.left(claimed["one"])
     one.entered("again", again)
-    states = {state.key: state.used for state in await one.states("again", None, Usage(100, 0, 0, 0, 1.0))}
-    assert states == {"day_usd": 12.5, "project_day_tokens": 1200, "task_usd": 8.5}
+    used = {state.key: state.used for state in await one.states("again", None, Usage(100, 0, 0, 0, 1.0))}
+    assert used == {"day_usd": 12.5, "project_day_tokens": 1200, "task_usd": 8.5}
     assert await one.states("one", None, Usage(5000)) == [], "it has left"
     await two.states("two", None, Usage(700, 0, 0, 0, 5.0))
     stored = await fleet.client.database.tasks(lambda tasks: tasks.turn_usages())

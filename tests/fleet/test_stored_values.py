@@ -72,6 +72,18 @@ async def claimed_task(fleet: Fleet) -> tuple[Any, OwnedTask]:
     return task, owned
 
 
+async def test_a_nul_that_postgres_cannot_store_is_replaced_wherever_it_comes_from(fleet: Fleet) -> None:
+    """Also where JSON escapes it. A text about it stays as it is."""
+    await fleet.start("say \0 or \\u0000", metadata={"why": "\0"})
+    [owned], _ = await OwnedTask.claim(fleet.client.database, await fleet.idle_worker("one"), 1)
+    await owned.update(note="at \0", progress={"text": "\0"})
+    await owned.finish({"status": "completed", "result": "said \0"})
+    done = await fleet.client.get(owned.id)
+    replaced = "\N{REPLACEMENT CHARACTER}"
+    assert (done.instruction, done.policy) == (f"say {replaced} or \\u0000", {"why": replaced})
+    assert (done.result, done.status) == (f"said {replaced}", "completed")
+
+
 async def test_an_item_that_has_not_ended_is_stored_without_half_a_secret(fleet: Fleet) -> None:
     """Agents send the output of a command again and again while it grows."""
     database = fleet.client.database

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from helmsman.fleet.database import FleetDatabase
     from helmsman.fleet.owned_task import OwnedTask
+    from helmsman.tasks.model import TaskChanges
     from helmsman.tasks.prices import Prices
 
 NONE: Final = "none"
@@ -126,9 +127,9 @@ class FleetBudgets:
         self._used[local_id] = usage
         total = sum((used for one, used in self._used.items() if self._tasks[one] is owned), owned.used_before)
         # Stored before the sums are read: of two machines that spend at the same time, one sees both.
+        changes: TaskChanges = {"usage": total, "model": model}
         with suppress(NotOwner):
-            store = partial(owned.update, usage=total, **({} if model is None else {"model": model}))
-            await self._database.keep_trying(store, "what was spent")
+            await self._database.keep_trying(partial(owned.update, **changes), "what was spent")
         look = partial(_Used.read, self._database, owned.id)
         used = await self._database.keep_trying(look, "a budget")
         return used.states(self._prices, owned.row["project"], ("day", "project_day", "task"))

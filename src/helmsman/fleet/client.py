@@ -116,7 +116,7 @@ class FleetClient:
         await self._refuse_impossible(draft)
         work, agent = entering(self.database.registry, draft, new_task_id("fleet")), draft.task.agent
         task, is_new = await self.database.tasks(lambda tasks: tasks.database.write(work))
-        task = await self.get(of_agents(task, agent).id)
+        task = of_agents(task, agent)
         if is_new:
             # After the commit, so that a listener finds the task.
             await self.database.notify((CLIENTS, task.id), (WORKERS, task.placement["queue"]))

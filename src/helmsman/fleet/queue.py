@@ -14,7 +14,7 @@ import anyio
 import psycopg
 
 from helmsman.base.concurrency import sleep_until
-from helmsman.base.structs import replace
+from helmsman.base.structs import pack, replace, unpack
 from helmsman.fleet.owned_task import OwnedTask
 from helmsman.fleet.values import (
     ANYWHERE,
@@ -22,12 +22,14 @@ from helmsman.fleet.values import (
     KEPT,
     PROJECT,
     WORKERS,
+    cleaned,
     jsonb,
     machine_of,
     queue_of,
     session_of,
 )
 from helmsman.git.bundles import pieces
+from helmsman.tasks.model import TaskDraft, alias_stem
 from helmsman.tasks.rows import task_of
 
 if TYPE_CHECKING:
@@ -67,7 +69,7 @@ _PLACE: Final = """
         created_at = helmsman.now(), updated_at = helmsman.now(),
         not_before = clock_timestamp() + make_interval(secs => CAST(:delay AS float)),
         deadline = clock_timestamp() + make_interval(secs => CAST(:deadline AS float))
-    WHERE id = :id
+    WHERE id = :id RETURNING *
 """
 _BUNDLE: Final = "INSERT INTO helmsman.bundles (task, kind, part, epoch, about, data) VALUES (?, ?, ?, 0, ?, ?)"
 
@@ -80,11 +82,13 @@ def entering(
     It returns False with the task that has the draft's key already, if one has. The caller then notifies `WORKERS`.
     """
     session_id = draft.session_id or session_of(task_id)
+    entered: Task | None = None
 
     def place(connection: StoreConnection, task: Task) -> None:
         queue, placement = draft.queue, draft.placement
-        labels = list(placement.labels)
-        before = connection.execute(_BEFORE, (session_id, task_id)).fetchone()
+        labels, before = list(placement.labels), None
+        if draft.session_id is not None:
+            before = connection.execute(_BEFORE, (session_id, task_id)).fetchone()
         # The session's files and transcript are on that machine.
         if before is not None:
             labels += before["needs"]
@@ -100,21 +104,31 @@ def entering(
             "delay": placement.delay or None,
             "deadline": placement.deadline,
         }
-        connection.execute(_PLACE, placed)
+        nonlocal entered
+        entered = task_of(connection.execute(_PLACE, placed).fetchone())
         for kind, (about, file) in draft.bundles.items():
             for part, data in enumerate(pieces(file)):
                 connection.execute(_BUNDLE, (task_id, kind, part, jsonb(about), data))
         if also is not None:
             also(connection, task)
 
-    add = registry.adding(replace(draft.task, id=task_id, origin="fleet", session_id=session_id), place)
+    # Statements of the fleet query its JSON.
+    task = unpack(cleaned(pack(draft.task)), TaskDraft)
+    task = replace(task, id=task_id, origin="fleet", session_id=session_id)
+    # Its end is random: machines that enter tasks at the same time need not look for a free one.
+    add = registry.adding(task, place, alias=f"{alias_stem(task.instruction)}-{task_id[-4:]}")
 
     def work(connection: StoreConnection) -> tuple[Task, bool]:
+        # An earlier try may have stored it, and its answer was lost.
+        if entered is not None:
+            known = connection.execute("SELECT * FROM tasks WHERE id = ?", (task_id,)).fetchone()
+            if known is not None:
+                return task_of(known), True
         # Two messages to one session must become visible in the order of their numbers.
-        connection.execute(_LOCK, (session_id,))
-        known = connection.execute("SELECT * FROM tasks WHERE id = ?", (task_id,)).fetchone()
-        # An earlier try has stored it, and its answer was lost.
-        return add(connection) if known is None else (task_of(known), True)
+        if draft.session_id is not None:
+            connection.execute(_LOCK, (session_id,))
+        task, is_new = add(connection)
+        return entered if is_new and entered is not None else task, is_new
 
     return work
 

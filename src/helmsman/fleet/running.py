@@ -555,8 +555,8 @@ class TaskRun:
             # A task that was entered just now may not be stored yet.
             if tasks and (task := tasks[-1]).is_running:
                 known: TaskChanges = {name: getattr(task, name) for name in _SHOWN}  # type: ignore[assignment]
-                turn_id = self._session.state.turn_id
-                await self._keep(partial(self._owned.update, turn_id=turn_id, **known), "progress")
+                known["turn_id"] = self._session.state.turn_id
+                await self._keep(partial(self._owned.update, **known), "progress")
 
     # --- orders from the fleet -------------------------------------------------------------------------------------------
 

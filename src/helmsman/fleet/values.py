@@ -129,21 +129,22 @@ def clean_text(text: str | None) -> str | None:
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode("utf-8")
 
 
-def _cleaned(value: Any) -> Any:
+def cleaned(value: Any) -> Any:
+    """JSON as `jsonb` takes it."""
     match value:
         case str():
             return clean_text(value)
         case dict():
-            return {clean_text(str(key)): _cleaned(part) for key, part in value.items()}
+            return {clean_text(str(key)): cleaned(part) for key, part in value.items()}
         case list() | tuple():
-            return [_cleaned(part) for part in value]
+            return [cleaned(part) for part in value]
         case _:
             return value
 
 
 def jsonb(value: Mapping[str, Any] | None) -> Jsonb | None:
     """Return a JSON object that Postgres can query."""
-    return None if value is None else Jsonb(_cleaned(dict(value)))
+    return None if value is None else Jsonb(cleaned(dict(value)))
 
 
 # --- tasks -----------------------------------------------------------------------------------------------------------

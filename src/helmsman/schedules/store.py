@@ -269,7 +269,7 @@ def _all(connection: StoreConnection) -> tuple[Schedule, ...]:
 
 def _is_due(connection: StoreConnection, schedule: Schedule) -> bool:
     """Return whether it is still due when it was."""
-    sql = "SELECT 1 FROM schedules WHERE id = ? AND is_paused = 0 AND next_at = ?"
+    sql = f"SELECT 1 FROM schedules WHERE id = ? AND is_paused = 0 AND next_at = ? {connection.dialect.row_lock}"  # noqa: S608
     return connection.execute(sql, (schedule.id, _stored(schedule.next_at))).fetchone() is not None
 
 

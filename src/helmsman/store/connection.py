@@ -30,6 +30,10 @@ class SqlDialect(Protocol):
     def now(self) -> str:
         """SQL for the time of the database's clock, in microseconds."""
 
+    @property
+    def row_lock(self) -> str:
+        """End of a SELECT whose rows no other writer may change until the transaction ends."""
+
     def byte_count(self, column: str) -> str:
         """Return an expression for the bytes of a text."""
 

@@ -2,9 +2,9 @@
 
 Writers of a hub's store are serialized, as on SQLite: each transaction begins with an update of the hub's lease, which
 also returns the newest epoch and wakes other processes (`NOTIFY`). The machines of a fleet share a store without such a
-lease: its transactions are serializable, and one that Postgres refuses because of another runs again. If the connection is
-lost during a commit, the server is asked for the outcome. Postgres closes idle connections, restarts and fails over, so
-every call may reconnect.
+lease: they write at the same time, functions lock the rows that they decide on (`SqlDialect.row_lock`), and one that meets
+a key which another machine has just stored runs again. If the connection is lost during a commit, the server is asked for
+the outcome. Postgres closes idle connections, restarts and fails over, so every call may reconnect.
 """
 
 from __future__ import annotations
@@ -73,6 +73,7 @@ class PostgresDialect:
     """Expressions that differ from SQLite."""
 
     now: Final = "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)"
+    row_lock: Final = "FOR UPDATE"
 
     def byte_count(self, column: str) -> str:
         return f"octet_length({column})"
@@ -110,18 +111,11 @@ def _declared(statement: str) -> bytes:
     return statement.encode()
 
 
-# `jsonb` refuses it. An even number of backslashes before it is text about it.
-_ESCAPED_NUL: Final = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
-
-
 def _plain(value: Any) -> Any:
-    """Return a value that Postgres accepts: no truth values for numbers, and no NUL in texts or their JSON."""
+    """Return a value that Postgres accepts: no truth values for numbers, and no NUL in texts."""
     if isinstance(value, bool):
         return int(value)
-    if not isinstance(value, str):
-        return value
-    value = value.replace("\0", "\N{REPLACEMENT CHARACTER}") if "\0" in value else value
-    return _ESCAPED_NUL.sub(r"\1\\ufffd", value) if "\\u0000" in value else value
+    return value.replace("\0", "\N{REPLACEMENT CHARACTER}") if isinstance(value, str) and "\0" in value else value
 
 
 class _Row(tuple[Any, ...]):
@@ -241,7 +235,7 @@ class PostgresDatabase(Database):
 
     def _transaction(self, connection: PostgresConnection, work: Callable[[StoreConnection], T]) -> T:
         raw = connection.raw
-        raw.execute("BEGIN ISOLATION LEVEL SERIALIZABLE" if self._is_shared else "BEGIN")
+        raw.execute("BEGIN")
         try:
             begun = raw.execute(_BEGIN_SHARED) if self._is_shared else raw.execute(_BEGIN, (HUB, _CHANNEL))
             epoch, transaction, _ = begun.fetchone() or (0, "", None)

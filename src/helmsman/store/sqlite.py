@@ -82,6 +82,8 @@ class SqliteDialect:
     """Expressions that differ from Postgres."""
 
     now: Final = "CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER)"
+    row_lock: Final = ""
+    """Its transactions have no other writers."""
 
     def byte_count(self, column: str) -> str:
         return f"length(CAST({column} AS BLOB))"

@@ -144,8 +144,12 @@ class Registry:
         also: Callable[[StoreConnection, Task], None] | None = None,
         *,
         change: TaskChanges | None = None,
+        alias: str | None = None,
     ) -> Callable[[StoreConnection], tuple[Task, bool]]:
-        """Return the function that registers a task in a transaction. `change` is its change since its draft."""
+        """Return the function that registers a task in a transaction.
+
+        `change` is its change since its draft. `alias` is one that no other task has.
+        """
         now = self._clock()
         # The change decides about the request: a task that has begun needs it no longer.
         if change is not None and "spec" in change:
@@ -162,8 +166,10 @@ class Registry:
                     return same, False
                 # The task that had the key has expired.
                 connection.execute("UPDATE tasks SET idempotency_key = NULL WHERE idempotency_key = ?", (key,))
-            alias = make_alias(values["instruction"], lambda name: _is_in_use(connection, name), self._last_numbers)
-            new = Task(**values, alias=alias, created_at=now, updated_at=now)
+            name = alias or make_alias(
+                values["instruction"], lambda name: _is_in_use(connection, name), self._last_numbers
+            )
+            new = Task(**values, alias=name, created_at=now, updated_at=now)
             task = changed(new, cleaned, now, self._retention)
             columns = columns_of(task)
             connection.execute(
@@ -236,7 +242,8 @@ class Registry:
         cleaned: Any = clean(changes)
 
         def work(connection: StoreConnection) -> Task | None:
-            row = connection.execute("SELECT * FROM tasks WHERE id = ?", (task_id,)).fetchone()
+            lock = connection.dialect.row_lock
+            row = connection.execute(f"SELECT * FROM tasks WHERE id = ? {lock}", (task_id,)).fetchone()
             task = None if row is None else task_of(row)
             if task is None or (if_revision is not None and task.revision != if_revision):
                 return task
