@@ -62,10 +62,15 @@ async def test_the_budget_and_its_grants_count_on_all_machines(fleet: Fleet) -> 
     one.entered("again", again)
     used = {state.key: state.used for state in await one.states("again", None, Usage(100, 0, 0, 0, 1.0))}
     assert used == {"day_usd": 12.5, "project_day_tokens": 1200, "task_usd": 8.5}
+    one.entered("approved", again)
+    used = {state.key: state.used for state in await one.states("approved", None, Usage(10, 0, 0, 0, 0.5))}
+    assert used == {"day_usd": 13, "project_day_tokens": 1210, "task_usd": 9}, (
+        "a plan that was approved is another task"
+    )
     assert await one.states("one", None, Usage(5000)) == [], "it has left"
     await two.states("two", None, Usage(700, 0, 0, 0, 5.0))
     stored = await fleet.client.database.tasks(lambda tasks: tasks.turn_usages())
-    assert [usage.usage for usage in stored] == [Usage(1200, 0, 0, 0, 8.5), Usage(700, 0, 0, 0, 5.0)]
+    assert [usage.usage for usage in stored] == [Usage(1210, 0, 0, 0, 9.0), Usage(700, 0, 0, 0, 5.0)]
 
 
 async def test_a_turn_on_one_machine_asks_when_others_have_used_up_the_budget_of_the_fleet(

@@ -253,4 +253,4 @@ async def test_a_plan_is_approved_from_any_machine_before_the_fleet_carries_it_o
         [task] = (await helm.tasks.list(origin="fleet"))[0]
         assert (task.status, task.result) == ("completed", "made it")
         assert task.usage is not None
-        assert task.usage.output_tokens >= 4 * 10, "of the plan and the work, two requests each"
+        assert task.usage.output_tokens > 10, "of the plan and the work: a request has 10"
