@@ -457,8 +457,10 @@ def _pushed_before(git: Git) -> tuple[str, str, str] | None:
 
 def _branches(git: Git, *which: str) -> Iterator[tuple[str, str, str]]:
     """Yield remote branches that others can fetch: the local reference, the URL and the name of the branch."""
-    told = git.names("config", "-z", "--get-regexp", r"^remote\..*\.url$") if _has_remotes(git) else []
-    urls = {key[len("remote.") : -len(".url")]: value for key, _, value in (entry.partition("\n") for entry in told)}
+    # Exits with 1 if there is none.
+    told = git.run("config", "-z", "--get-regexp", r"^remote\..*\.url$", accept=(0, 1)).output.split(b"\0")[:-1]
+    entries = (os.fsdecode(entry).partition("\n") for entry in told)
+    urls = {key[len("remote.") : -len(".url")]: value for key, _, value in entries}
     listed = ("for-each-ref", "--format=%(refname)", *which, "refs/remotes")
     for reference in git.run(*listed).output.decode("utf-8", "surrogateescape").splitlines() if urls else ():
         for name, url in urls.items():
@@ -466,11 +468,6 @@ def _branches(git: Git, *which: str) -> Iterator[tuple[str, str, str]]:
             # `origin/HEAD` only refers to another branch.
             if branch not in (reference, "HEAD") and is_fetchable(place := _without_login(url)):
                 yield reference, place, branch
-
-
-def _has_remotes(git: Git) -> bool:
-    # Exits with 1 if there is none.
-    return git.run("config", "--get-regexp", r"^remote\..*\.url$", accept=(0, 1)).code == 0
 
 
 def _without_login(url: str) -> str:

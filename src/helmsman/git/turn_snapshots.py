@@ -259,7 +259,7 @@ def state_now(git: Git, leave_out: Collection[str] = ()) -> Iterator[tuple[Git, 
     Raises:
         WorktreeError: The changes are too large, or git cannot read the tree.
     """
-    with _reading(git) as (seen, folder):
+    with _alone(git) as folder, _viewed(git, folder) as seen:
         yield seen, _tree_of(seen, folder, leave_out), folder / "index"
 
 
@@ -288,13 +288,6 @@ def _read(git: Git, leave_out: Collection[str], *, marks: bool = False) -> Itera
 
 
 @contextmanager
-def _reading(git: Git) -> Iterator[tuple[Git, Path]]:
-    """Yield git with a view and the cache directory of a working tree, under a lock."""
-    with _alone(git) as folder, _viewed(git, folder) as seen:
-        yield seen, folder
-
-
-@contextmanager
 def _viewed(git: Git, folder: Path) -> Iterator[Git]:
     with git.with_settings(_SETTINGS).viewed() as seen:
         (folder / "index.lock").unlink(missing_ok=True)  # left by a killed git
@@ -303,6 +296,7 @@ def _viewed(git: Git, folder: Path) -> Iterator[Git]:
 
 @contextmanager
 def _alone(git: Git) -> Iterator[Path]:
+    """Yield the cache directory of a working tree, under a lock."""
     try:
         folder = _folder(git.place) / f"tree-{_short(os.fspath(git.git_dir))}"
         folder.mkdir(mode=0o700, exist_ok=True)
