@@ -31,7 +31,9 @@ async def played(count: int | None, others: int, side_by_side: int, minutes: flo
         source.fetch()
     outcomes: list[Played] = []
     pairs = cast(all_tasks()[:count], others)
-    with tempfile.TemporaryDirectory(prefix="helmsman-outcomes-", dir=PAGE.parents[2] / ".cache") as name:
+    # A link in this path would look like a directory that was replaced.
+    cache = (PAGE.parents[2] / ".cache").resolve()
+    with tempfile.TemporaryDirectory(prefix="helmsman-outcomes-", dir=cache) as name:
         folder = Path(name)
         home = HomeTemplates(folder / "template").new_home(binary, folder / "home")
         limiter = anyio.CapacityLimiter(side_by_side)
