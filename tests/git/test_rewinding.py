@@ -66,6 +66,24 @@ def not_files(root: Path) -> tuple[bytes, str, str]:
     return (root / ".git" / "index").read_bytes(), (root / ".git" / "HEAD").read_text(encoding="utf-8"), references
 
 
+def test_a_snapshot_has_all_files_after_a_hub_was_killed_in_the_middle_of_one(
+    main: Path, place: Git, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    snapshot(place)
+    (main / "new.txt").write_text("new\n", encoding="utf-8")
+    before = content(main)
+    with monkeypatch.context() as killed, pytest.raises(KeyboardInterrupt):
+        killed.setattr(turn_snapshots, "replace_file", die)
+        take_before(place, SESSION, "T-2")
+    found = snapshot(place, "T-3")
+    (main / "new.txt").unlink()
+    rewind(place, found.before)
+    assert content(main) == before
+
+
 def test_all_kinds_of_files_come_back_and_the_rewind_is_taken_back(main: Path, place: Git) -> None:
     (main / "new\nline.txt").write_text("odd\n", encoding="utf-8")
     (main / "link").symlink_to("poem.txt")

@@ -327,6 +327,8 @@ def _tree_of(seen: Git, folder: Path, leave_out: Collection[str]) -> Snapshot:
     odd = odd_files(git.work_tree, paths, _LIMITS)
     paths.difference_update(odd)
     if paths or is_fresh or tree is None:
+        # First, or a hub that is killed in here leaves an index with the tree of an earlier one.
+        (folder / "about.json").unlink(missing_ok=True)
         index_files(git, paths)
         if is_fresh and leave_out:
             git.run("update-index", "-z", "--force-remove", "--stdin", stdin=nul_separated(leave_out))
