@@ -622,7 +622,8 @@ class _Program:
         """Send the missed events, now that the program reads again."""
         for session_id, known in list(self._followed.items()):
             session = self._helm.sessions.get(session_id)
-            if known.cursor is not None and known.is_behind and session is not None:
+            # Without facts, the program has yet to ask for the session on this connection.
+            if known.facts and known.is_behind and session is not None:
                 await self._send_copy(session)
 
 
