@@ -13,6 +13,7 @@ import anyio
 from helmsman import Helmsman, Session
 from helmsman.approvals.audit import AUDIT_NAME
 from helmsman.capabilities.changes import AppliedSession
+from helmsman.capabilities.rewinding import Rewind
 from helmsman.errors import OutcomeUnknown
 from helmsman.model.events import PastTurn, UserMessage
 from helmsman.schedules.store import Schedule
@@ -69,6 +70,7 @@ class Story:
         await self._steer_and_queue(helm, session)
         await self._interrupt(helm, session)
         await self._change_and_apply(helm, session)
+        await self._rewind(helm, session)
         await self._schedule(helm)
 
     async def _start(self, helm: Helmsman) -> Session:
@@ -129,6 +131,21 @@ class Story:
             return await helm.extras.changes.apply(session.id, digest=shown)
 
         await self._acknowledged("apply", apply)
+
+    async def _rewind(self, helm: Helmsman, session: Session) -> None:
+        """Take the files of the last turn back. Of a rewind that is unknown, the next look says what is left of it."""
+
+        async def look() -> Rewind:
+            return await helm.extras.rewinding.preview(session.id, part="files")
+
+        async def rewind() -> Rewind:
+            return await helm.extras.rewinding.rewind(session.id, part="files", digest=shown.digest)
+
+        shown = await look()
+        while not shown.is_nothing:
+            await self._acknowledged("rewind", rewind)
+            with self._step("look at what was taken back"):
+                shown = await look()
 
     async def _schedule(self, helm: Helmsman) -> None:
         options: dict[str, Any] = {"sandbox": "read-only", "approval_policy": "never"}
@@ -207,6 +224,7 @@ class Story:
         assert session_id is not None
         await self._check_prompts(helm, session_id)
         self._check_files()
+        _check_rewound(await helm.session(session_id))
         self._check_answers()
         (schedule,) = await helm.extras.schedules.list()
         runs = await helm.extras.schedules.runs(schedule.id)
@@ -258,6 +276,13 @@ class Story:
         about = {key: (content["kind"], content.get("taskId")) for key, content in received}
         repeated = [event for event, count in Counter(about.values()).items() if count > 1]
         same("events with more than one notification", repeated, [])
+
+
+def _check_rewound(session: Session) -> None:
+    """The worktree has what was there before the last turn."""
+    assert session.worktree is not None
+    files = {path.name: path.read_text(encoding="utf-8") for path in session.worktree.directory.glob("*.txt")}
+    same("files in the worktree", files, {"ran.txt": "asked\n"})
 
 
 def is_done(session: Session, result: str) -> bool:
