@@ -9,7 +9,7 @@ import pytest
 from helmsman import load_settings
 from helmsman.agents.acp.agent import AcpAgent
 from helmsman.agents.acp.profile import OwnAgent
-from helmsman.agents.codex.app_servers import open_detached
+from helmsman.agents.codex.app_servers import EngineRequest, open_detached
 from helmsman.agents.codex.binary import find_codex
 from helmsman.agents.supervisor.client import Owner
 from helmsman.agents.supervisor.records import ProcessRecord, ask_supervisor, read_records
@@ -30,7 +30,8 @@ SECONDS = 30
 async def engine(codex_binary: Path, codex_home: CodexHome, detached_engines: Path) -> ProcessRecord:
     """Engine without clients."""
     binary = await find_codex(explicit=codex_binary, env=codex_home.env)
-    async with open_detached(binary, codex_home=codex_home.path, state_dir=detached_engines, env=codex_home.env):
+    wanted = await EngineRequest.of(binary, codex_home.path, detached_engines, codex_home.env)
+    async with open_detached(wanted):
         pass
     (record,) = read_records(detached_engines)
     return record

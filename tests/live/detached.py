@@ -6,8 +6,8 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import anyio.to_thread
 import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from helmsman.agents.codex.app_servers import open_detached
+from helmsman.agents.codex.app_servers import EngineRequest, open_detached
 from helmsman.agents.codex.binary import CodexBinary
 from helmsman.agents.codex.engine import AppServerEngine
 from helmsman.agents.supervisor.records import ProcessRecord, read_records
@@ -43,14 +43,14 @@ class Place:
         self.repo = repo
         self.options = SessionOptions(cwd=repo, writes="workspace", asks="when_needed")
 
-    def open(self, binary: CodexBinary | None = None, **options: Any) -> AbstractAsyncContextManager[AppServerEngine]:
-        return open_detached(
-            binary or self.binary,
-            codex_home=self.codex_home.path,
-            state_dir=self.state_dir,
-            env=self.codex_home.env,
-            **options,
-        )
+    @asynccontextmanager
+    async def open(
+        self, binary: CodexBinary | None = None, allowed_roots: Sequence[Path] = (), **request: Any
+    ) -> AsyncIterator[AppServerEngine]:
+        place = self.codex_home.path, self.state_dir, self.codex_home.env
+        wanted = await EngineRequest.of(binary or self.binary, *place, **request)
+        async with open_detached(wanted, allowed_roots=allowed_roots) as engine:
+            yield engine
 
     @property
     def records(self) -> list[ProcessRecord]:

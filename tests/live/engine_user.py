@@ -17,7 +17,7 @@ from typing import Any
 
 import anyio
 
-from helmsman.agents.codex.app_servers import open_detached
+from helmsman.agents.codex.app_servers import EngineRequest, open_detached
 from helmsman.agents.codex.binary import find_codex
 from helmsman.agents.codex.engine import AppServerEngine
 from helmsman.agents.supervisor.client import Owner
@@ -38,9 +38,7 @@ async def main(order: dict[str, Any]) -> None:
     binary = await find_codex(explicit=Path(order["codex"]))
     home, state_dir = Path(order["codex_home"]), Path(order["state_dir"])
     lease = ProcessLease(float(order["lease"])) if "lease" in order else None
-    opening = open_detached(
-        binary, codex_home=home, state_dir=state_dir, env=dict(os.environ), owner=Owner(lease=lease)
-    )
+    opening = open_detached(await EngineRequest.of(binary, home, state_dir, dict(os.environ), owner=Owner(lease=lease)))
     async with anyio.create_task_group() as tasks:
         if lease is not None:
             tasks.start_soon(renew, lease)

@@ -14,7 +14,7 @@ import pytest
 
 from helmsman.agents.codex import connection
 from helmsman.agents.codex.agent import CodexAgent
-from helmsman.agents.codex.app_servers import open_detached, open_recorded
+from helmsman.agents.codex.app_servers import EngineRequest, open_detached, open_recorded
 from helmsman.agents.supervisor import process as descendants
 from helmsman.agents.supervisor.client import Owner
 from helmsman.agents.supervisor.process import surviving_descendants
@@ -68,9 +68,8 @@ async def test_processes_that_start_at_once_have_an_engine_each(place: Place) ->
 async def test_another_environment_gets_another_engine(place: Place) -> None:
     async with place.open() as one:
         env = place.codex_home.env | {"OPENAI_BASE_URL": "http://127.0.0.1:1/"}
-        async with open_detached(
-            place.binary, codex_home=place.codex_home.path, state_dir=place.state_dir, env=env
-        ) as other:
+        wanted = await EngineRequest.of(place.binary, place.codex_home.path, place.state_dir, env)
+        async with open_detached(wanted) as other:
             assert one.id != other.id
     assert [record.is_draining for record in place.records] == [False, False]
 

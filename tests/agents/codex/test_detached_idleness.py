@@ -9,7 +9,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from helmsman.agents.codex.app_servers import open_detached
+from helmsman.agents.codex.app_servers import EngineRequest, open_detached
 from helmsman.agents.codex.binary import find_codex
 from helmsman.agents.supervisor import process as supervisor_process
 from helmsman.agents.supervisor.directory import mark_draining
@@ -30,9 +30,8 @@ async def with_a_question(
     """Engine without clients, with an open question."""
     binary = await find_codex(explicit=codex_binary, env=codex_home.env)
     model.on("touch", run("touch made.txt", escalate="please"), say("done"))
-    async with open_detached(
-        binary, codex_home=codex_home.path, state_dir=detached_engines, env=codex_home.env
-    ) as engine:
+    wanted = await EngineRequest.of(binary, codex_home.path, detached_engines, codex_home.env)
+    async with open_detached(wanted) as engine:
         options = SessionOptions(cwd=git_repo, writes="workspace", asks="when_needed")
         opened = await start_turn(engine, options, TurnInput(text="touch"))
         (record,) = read_records(detached_engines)

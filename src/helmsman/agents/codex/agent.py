@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
+    from helmsman.agents.codex.app_servers import EngineRequest
     from helmsman.agents.codex.engine import AppServerEngine
     from helmsman.agents.codex.storage import CodexTranscripts
     from helmsman.agents.supervisor.client import Owner
@@ -145,8 +146,38 @@ class CodexAgent(Agent):
                     with opened.used(settings.session_roots) as view:
                         yield view
                     return
-            async with self._shared(_open_app_server(settings, binary, env, self._owner)) as app_server:
+            async with self._shared(self._open_app_server(settings, binary, env)) as app_server:
                 yield app_server
+
+    @asynccontextmanager
+    async def _open_app_server(
+        self, settings: Settings, binary: CodexBinary, env: Mapping[str, str] | None
+    ) -> AsyncIterator[AppServerEngine]:
+        from helmsman.agents.codex.app_servers import open_detached
+        from helmsman.agents.codex.engine import open_app_server
+        from helmsman.agents.codex.processes import command_path_options, snapshot_options
+
+        home = settings.codex_home
+
+        async def options() -> tuple[str, ...]:
+            paths = await anyio.to_thread.run_sync(command_path_options, binary, home, env)
+            return (*await snapshot_options(settings.shell_snapshots, binary, codex_home=home), *paths)
+
+        roots = settings.session_roots
+        if self._owner is not None and _detaches(settings, binary):
+            await anyio.to_thread.run_sync(ensure_state_dir, settings.state_dir)
+            engine = open_detached(await self._request(settings, binary, env), options=options, allowed_roots=roots)
+        else:
+            engine = open_app_server(binary, codex_home=home, env=env, options=await options(), allowed_roots=roots)
+        async with engine as app_server:
+            yield app_server
+
+    async def _request(self, settings: Settings, binary: CodexBinary, env: Mapping[str, str] | None) -> EngineRequest:
+        from helmsman.agents.codex.app_servers import NO_OWNER, EngineRequest
+
+        # `NO_OWNER` compares as a client without a lease.
+        owner, home = self._owner or NO_OWNER, settings.codex_home
+        return await EngineRequest.of(binary, home, settings.state_dir, env, idle=settings.engine_idle, owner=owner)
 
     @asynccontextmanager
     async def _shared(self, opening: AbstractAsyncContextManager[AppServerEngine]) -> AsyncIterator[AppServerEngine]:
@@ -191,17 +222,10 @@ class CodexAgent(Agent):
             yield engine
 
     async def takes_work(self, settings: Settings, env: Mapping[str, str] | None, engine_id: str) -> bool:
-        from helmsman.agents.codex.app_servers import NO_OWNER, EngineRequest
-
         record = await anyio.to_thread.run_sync(_record, settings, engine_id)
         if record is None or ((opened := self._open.get(engine_id)) is not None and opened.engine.lost is not None):
             return False
-        # `NO_OWNER` compares as a client without a lease.
-        binary, owner = await find_agent(settings, env), self._owner or NO_OWNER
-        request = await EngineRequest.of(
-            binary, settings.codex_home, settings.state_dir, env, idle=settings.engine_idle, owner=owner
-        )
-        return request.fits(record)
+        return (await self._request(settings, await find_agent(settings, env), env)).fits(record)
 
     def need_engines(self, state_dir: Path, engine_ids: Collection[str]) -> None:
         before, self._needed = self._needed, frozenset(engine_ids)
@@ -296,40 +320,6 @@ def _detaches(settings: Settings, binary: CodexBinary) -> bool:
     from helmsman.agents.codex.app_servers import can_detach
 
     return settings.detach and can_detach(binary)
-
-
-@asynccontextmanager
-async def _open_app_server(
-    settings: Settings, binary: CodexBinary, env: Mapping[str, str] | None, owner: Owner | None
-) -> AsyncIterator[AppServerEngine]:
-    from helmsman.agents.codex.app_servers import open_detached
-    from helmsman.agents.codex.processes import command_path_options, snapshot_options
-
-    home = settings.codex_home
-
-    async def options() -> tuple[str, ...]:
-        paths = await anyio.to_thread.run_sync(command_path_options, binary, home, env)
-        return (*await snapshot_options(settings.shell_snapshots, binary, codex_home=home), *paths)
-
-    roots = settings.session_roots
-    if owner is not None and _detaches(settings, binary):
-        state_dir = await anyio.to_thread.run_sync(ensure_state_dir, settings.state_dir)
-        engine = open_detached(
-            binary,
-            codex_home=home,
-            state_dir=state_dir,
-            env=env,
-            idle=settings.engine_idle,
-            options=options,
-            allowed_roots=roots,
-            owner=owner,
-        )
-    else:
-        from helmsman.agents.codex.engine import open_app_server
-
-        engine = open_app_server(binary, codex_home=home, env=env, options=await options(), allowed_roots=roots)
-    async with engine as app_server:
-        yield app_server
 
 
 def _record(settings: Settings, engine_id: str) -> ProcessRecord | None:

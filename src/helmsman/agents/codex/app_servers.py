@@ -27,7 +27,7 @@ import stat
 import sys
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -119,17 +119,12 @@ def why_bound(binary: CodexBinary) -> str | None:
 
 @asynccontextmanager
 async def open_detached(
-    binary: CodexBinary,
+    wanted: EngineRequest,
     *,
-    codex_home: Path,
-    state_dir: Path,
-    env: Mapping[str, str] | None = None,
-    idle: float = IDLE,
     options: Callable[[], Awaitable[Sequence[str]]] | None = None,
     allowed_roots: Sequence[Path] = (),
-    owner: Owner = NO_OWNER,
 ) -> AsyncIterator[AppServerEngine]:
-    """Yield the engine of this Codex and home: one that runs, or else a new one.
+    """Yield the requested engine: one that runs, or else a new one.
 
     `options` returns more options for `codex app-server`; it is called when a new engine is started.
 
@@ -137,14 +132,14 @@ async def open_detached(
         Unsupported: This Codex cannot (ask `can_detach` before).
         EngineStartFailed: Codex did not come up. No process is left behind.
     """
-    binary.require(Feature.APP_SERVER)
-    wanted = await EngineRequest.of(binary, codex_home, state_dir, env, idle=idle, owner=owner)
+    wanted.binary.require(Feature.APP_SERVER)
     async with AsyncExitStack() as stack:
         # The lock covers looking and starting, not using.
         async with _one_at_a_time(wanted.state_dir / ENGINES):
             engine = await _attach_to_one(stack, wanted, allowed_roots)
             if engine is None:
-                engine = await _start(stack, wanted, await options() if options is not None else (), allowed_roots)
+                more = await options() if options is not None else ()
+                engine = await start_codex(partial(_start, stack, wanted, more, allowed_roots))
         yield engine
 
 
@@ -208,7 +203,7 @@ class EngineRequest:
         state_dir: Path,
         env: Mapping[str, str] | None,
         *,
-        idle: float,
+        idle: float = IDLE,
         owner: Owner = NO_OWNER,
     ) -> EngineRequest:
         """Return the request for an engine of this Codex, home and environment.
@@ -317,30 +312,15 @@ async def _one_at_a_time(engines: Path) -> AsyncIterator[None]:
 async def _start(
     stack: AsyncExitStack, wanted: EngineRequest, options: Sequence[str], allowed_roots: Sequence[Path]
 ) -> AppServerEngine:
-    async def start() -> AppServerEngine:
-        record = await _start_supervised(wanted, options)
-        return await stack.enter_async_context(open_recorded(record, allowed_roots, epoch=wanted.owner.epoch))
-
-    return await start_codex(start)
-
-
-def _greeting() -> list[str]:
-    """Return the first lines to a Codex: it accepts one handshake, for all its later clients."""
-    return [
-        # Codex answers a second `initialize` with an error, so the supervisor sends it once.
-        json.dumps({"id": GREETING_ID, "method": "initialize", "params": handshake()}),
-        json.dumps({"method": INITIALIZED}),
-    ]
-
-
-async def _start_supervised(wanted: EngineRequest, options: Sequence[str]) -> ProcessRecord:
-    """Start Codex with a supervisor.
+    """Start Codex with a supervisor, and attach to it.
 
     Raises:
         EngineLost: It did not come up. Details: `exit_code`, `stderr`.
     """
     listening = listens(wanted.binary)
-    return await start_supervised(
+    # Codex takes one handshake for all its clients, so the supervisor sends it.
+    initialize = {"id": GREETING_ID, "method": "initialize", "params": handshake()}
+    record = await start_supervised(
         # `{socket}` is replaced by `start_supervised`, which chooses the path.
         [str(wanted.binary.path), "app-server", *(("--listen", "unix://{socket}") if listening else ()), *options],
         env=wanted.env,
@@ -349,12 +329,13 @@ async def _start_supervised(wanted: EngineRequest, options: Sequence[str]) -> Pr
         idle=wanted.idle,
         owner=wanted.owner,
         watcher=_WATCHER,
-        greeting=_greeting(),
+        greeting=[json.dumps(initialize), json.dumps({"method": INITIALIZED})],
         listens=listening,
         # The engine outlives its starter.
         for_starter=False,
         about=wanted.about,
     )
+    return await stack.enter_async_context(open_recorded(record, allowed_roots, epoch=wanted.owner.epoch))
 
 
 # --- a remote Codex --------------------------------------------------------------------------------------------------
