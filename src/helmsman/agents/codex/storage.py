@@ -143,72 +143,49 @@ def read_head(file: BinaryIO) -> tuple[Head | None, bool]:
 
     The head is None for a file that is not a session, or whose first line is not written yet.
     """
-    reader = _HeadReader()
-    complete = reader.read(file)
-    return reader.head, complete
-
-
-class _HeadReader:
-    """Reads lines until all is known."""
-
-    def __init__(self) -> None:
-        self.head: Head | None = None
-        self._lines_after_prompt = 0
-
-    def read(self, file: BinaryIO) -> bool:
-        # A damaged file may have a first line of any length.
-        left = HEAD_LIMIT
-        while left > 0:
-            line = file.readline(left)
-            if not line:
-                return False
-            left -= len(line)
-            entry = line_object(line)
-            if entry is not None:
-                self._take(entry)
-            if self._is_complete():
-                return True
-        # The limit is reached: more lines would not be read the next time either.
-        return True
-
-    def _is_complete(self) -> bool:
-        if self.head is None or self.head.first_prompt is None:
-            return False
-        self._lines_after_prompt += 1
-        # Up to 0.93 the model follows the prompt.
-        return self.head.model is not None or self._lines_after_prompt > LINES_AFTER_PROMPT
-
-    def _take(self, entry: Mapping[str, Any]) -> None:
-        kind, payload = entry.get("type"), mapping(entry.get("payload"))
-        if self.head is None:
+    head: Head | None = None
+    lines_after_prompt = 0
+    # A damaged file may have a first line of any length.
+    left = HEAD_LIMIT
+    while left > 0:
+        line = file.readline(left)
+        if not line:
+            return head, False
+        left -= len(line)
+        entry = line_object(line)
+        if head is not None and entry is not None:
+            _add_to_head(head, entry)
+        elif entry is not None:
             # Only the first counts: a fork of an older version has its parent's first line as its second.
-            self.head = _head_in(entry)
-        elif kind == "turn_context":
-            self.head.model = self.head.model or readable(payload.get("model"))
-            self.head.directory = self.head.directory or readable(payload.get("cwd"))
-        elif kind == "event_msg":
-            self._take_event(self.head, payload)
-        elif kind == "message" and entry.get("role") == "user":  # long before 0.93: no event, no payload
-            self._take_message(self.head, entry.get("content"))
+            head = _head_in(entry)
+        if head is not None and head.first_prompt is not None:
+            lines_after_prompt += 1
+            # Up to 0.93 the model follows the prompt.
+            if head.model is not None or lines_after_prompt > LINES_AFTER_PROMPT:
+                return head, True
+    # The limit is reached: more lines would not be read the next time either.
+    return head, True
 
-    def _take_event(self, head: Head, payload: Mapping[str, Any]) -> None:
-        item = mapping(payload.get("item"))
-        if payload.get("type") == "user_message":  # the older history: up to 0.149, and reviewers later
-            prompt = readable(payload.get("message"))
-        elif payload.get("type") == "item_completed" and item.get("type") == "UserMessage":
-            # the paginated history, since 0.152
-            prompt = _first_text(item.get("content"))
-        else:
-            return
-        head.first_prompt = head.first_prompt or _shorten(prompt)
 
-    def _take_message(self, head: Head, content: object) -> None:
-        text = _first_text(content) or ""
-        if text.startswith("<environment_context>"):
-            found = re.search(r"<cwd>(.{1,4096}?)</cwd>|Current working directory: (.{1,4096})", text)
+def _add_to_head(head: Head, entry: Mapping[str, Any]) -> None:
+    kind, payload = entry.get("type"), mapping(entry.get("payload"))
+    item = mapping(payload.get("item"))
+    prompt: str | None = None
+    if kind == "turn_context":
+        head.model = head.model or readable(payload.get("model"))
+        head.directory = head.directory or readable(payload.get("cwd"))
+    elif kind == "event_msg" and payload.get("type") == "user_message":  # up to 0.149, and reviewers later
+        prompt = readable(payload.get("message"))
+    elif kind == "event_msg" and payload.get("type") == "item_completed" and item.get("type") == "UserMessage":
+        prompt = _first_text(item.get("content"))  # the paginated history, since 0.152
+    elif kind == "message" and entry.get("role") == "user":  # long before 0.93: no event, no payload
+        said = _first_text(entry.get("content")) or ""
+        if said.startswith("<environment_context>"):
+            found = re.search(r"<cwd>(.{1,4096}?)</cwd>|Current working directory: (.{1,4096})", said)
             head.directory = head.directory or (found and (found[1] or found[2]))
-        elif not text.startswith("<"):  # instructions are put before the prompt in the same way
-            head.first_prompt = head.first_prompt or _shorten(text)
+        elif not said.startswith("<"):  # instructions are put before the prompt in the same way
+            prompt = said
+    head.first_prompt = head.first_prompt or _shorten(prompt)
 
 
 def _head_in(entry: Mapping[str, Any]) -> Head | None:
