@@ -32,7 +32,7 @@ from helmsman.base.caller_context import environment
 from helmsman.base.files import is_inside, refuse_outside
 from helmsman.errors import InvalidInput, PolicyWidened
 from helmsman.git.command import repository_root
-from helmsman.model.options import ApprovalPolicy, SandboxMode, SessionOptions
+from helmsman.model.options import ASKS, WRITES, ApprovalPolicy, SandboxMode, SessionOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -44,17 +44,8 @@ if TYPE_CHECKING:
 # --- spelling and width ----------------------------------------------------------------------------------------------
 
 
-_SANDBOX_OF: Final[Mapping[Writes, SandboxMode]] = {
-    "nothing": "read-only",
-    "workspace": "workspace-write",
-    "anything": "danger-full-access",
-}
-_APPROVAL_OF: Final[Mapping[Asks, ApprovalPolicy]] = {
-    "unless_harmless": "untrusted",
-    "after_failure": "on-failure",
-    "when_needed": "on-request",
-    "never": "never",
-}
+_SANDBOX_OF: Final[Mapping[Writes, SandboxMode]] = {WRITES[word]: word for word in get_args(SandboxMode)}
+_APPROVAL_OF: Final[Mapping[Asks, ApprovalPolicy]] = {ASKS[word]: word for word in get_args(ApprovalPolicy)}
 _SANDBOX_TYPES: Final[Mapping[SandboxMode, str]] = {
     "read-only": "readOnly",
     "workspace-write": "workspaceWrite",
