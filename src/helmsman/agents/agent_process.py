@@ -119,7 +119,8 @@ class Greeting:
 
     `request` has the id `GREETING_ID`, to which the names in `answer` lead in its answer. `read_answer` returns what matters
     of the answer, or raises `EngineProtocolError`. `watcher` is the class that says what runs (`module:Class`). `advice`
-    ends the error of an agent that does not come up.
+    ends the error of an agent that does not come up. Where turns begin with lines of the agent, `follow` returns what gets
+    each line before it counts as read.
     """
 
     title: str
@@ -129,6 +130,7 @@ class Greeting:
     seconds: float
     advice: str
     answer: tuple[str, ...] = ("id", GREETING_ID)
+    follow: Callable[[ReplayWindow], Callable[[OutputLine], None]] = lambda window: lambda line: None
 
 
 class LaunchFiles(Protocol):
@@ -440,29 +442,17 @@ class AttachedAgent(AgentProcess):
         process: SupervisedProcess,
         record: ProcessRecord,
         window: ReplayWindow,
-        title: str,
-        answer: Mapping[str, Any] | None = None,
-        read: Callable[[OutputLine], None] = lambda said: None,
+        greeting: Greeting,
+        answer: Mapping[str, Any],
     ) -> None:
-        """`answer` is the parsed answer to the greeting; by default, the result of a JSON-RPC request.
-
-        `read` gets each line before it counts as read, where turns begin with lines of the agent.
-        """
-        super().__init__(title, OutputPosition(process.process))
+        """`answer` is the parsed answer to the greeting."""
+        super().__init__(greeting.title, OutputPosition(process.process))
         self._process = process
         self._record = record
         self._window = window
-        self._read = read
+        self._read = greeting.follow(window)
         self._offsets: list[int] = []
-        # Greetings in another form have another parser.
-        if answer is None:
-            try:
-                answer = json.loads(process.answer)["result"]
-            except (ValueError, LookupError, TypeError) as error:
-                raise EngineProtocolError(
-                    f"{title} refused the handshake. Run `helmsman doctor` to find out why."
-                ) from error
-        self.answer = answer or {}
+        self.answer = answer
         self.resumed = Resumed(epoch=process.epoch, requests=process.inputs, answer=self.answer)
 
     @property
@@ -664,7 +654,7 @@ async def open_supervised_agent(
             # It could never be spoken to, so nothing would ever end it.
             await process.end()
             raise EngineStartFailed(error.message) from error
-        yield AttachedAgent(process, record, ReplayWindow(process.offset), greeting.title, answer)
+        yield AttachedAgent(process, record, ReplayWindow(process.offset), greeting, answer)
 
 
 def not_up(title: str, advice: str, error: HelmsmanError, exit_code: object, stderr: str) -> EngineStartFailed:

@@ -36,13 +36,21 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from helmsman.agents.agent_process import AttachedAgent, ReplayWindow
+from helmsman.agents.agent_process import Greeting, open_supervised_agent
 from helmsman.agents.codex.access import is_wider_approval, is_wider_sandbox
 from helmsman.agents.codex.binary import CODEX, TITLE, CodexBinary, ProgramFile
-from helmsman.agents.codex.connection import INITIALIZED, AppServer, handshake, open_remote, open_unix
+from helmsman.agents.codex.connection import (
+    HANDSHAKE_TIMEOUT,
+    INITIALIZED,
+    AppServer,
+    handshake,
+    open_remote,
+    open_unix,
+)
 from helmsman.agents.codex.engine import AppServerEngine, connect_app_server
 from helmsman.agents.codex.features import Feature, Version
 from helmsman.agents.codex.processes import (
+    DOCTOR_ADVICE,
     codex_environment,
     command_path,
     path_without_tools,
@@ -50,15 +58,17 @@ from helmsman.agents.codex.processes import (
 )
 from helmsman.agents.codex.watching import AppServerOutput
 from helmsman.agents.environment import digest_of
-from helmsman.agents.supervisor.client import GREETING_ID, NotOurs, Owner, Taken, attach, start_supervised
+from helmsman.agents.supervisor.client import GREETING_ID, NotOurs, Owner, Taken, start_supervised
 from helmsman.agents.supervisor.directory import is_attached, private_directory
 from helmsman.agents.supervisor.records import ENGINES, directories, forget_abandoned, read_record
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.files import release_lock, take_lock
+from helmsman.base.json_values import mapping
 from helmsman.base.jsonrpc import Peer, Transport
 from helmsman.errors import (
     EngineError,
     EngineLost,
+    EngineProtocolError,
     EngineStartFailed,
     InvalidSetting,
     PolicyWidened,
@@ -69,8 +79,6 @@ from helmsman.errors import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
-
-    from anyio.abc import TaskGroup
 
     from helmsman.agents.codex.access import Access
     from helmsman.agents.codex.connection import Thread
@@ -92,7 +100,24 @@ LOCK_TIMEOUT: Final = 120.0
 
 NO_OWNER: Final = Owner()
 _POLL: Final = 0.02
-_WATCHER: Final = "helmsman.agents.codex.watching:CodexWatcher"
+
+
+def _read_handshake(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    if "result" not in message:
+        raise EngineProtocolError(f"{TITLE} refused the handshake. Run `helmsman doctor` to find out why.")
+    return mapping(message["result"])
+
+
+_GREETING: Final = Greeting(
+    title=TITLE,
+    request={"id": GREETING_ID, "method": "initialize", "params": handshake()},
+    read_answer=_read_handshake,
+    watcher="helmsman.agents.codex.watching:CodexWatcher",
+    seconds=HANDSHAKE_TIMEOUT,
+    advice=DOCTOR_ADVICE,
+    # An app-server has many threads, so its window follows several turns.
+    follow=lambda window: AppServerOutput(window).read,
+)
 
 
 def can_detach(binary: CodexBinary) -> bool:
@@ -153,21 +178,13 @@ async def open_recorded(
         EngineLost: It has ended, or is about to, or has another owner.
         EngineStartFailed: It runs but does not answer.
     """
-
-    @asynccontextmanager
-    async def connect(_tasks: TaskGroup) -> AsyncIterator[AttachedAgent]:
-        async with attach(record, epoch=epoch, title=TITLE) as process:
-            # An app-server has many threads, so its window follows several turns.
-            window = ReplayWindow(process.offset)
-            yield AttachedAgent(process, record, window, TITLE, read=AppServerOutput(window).read)
-
     engine = connect_app_server(
         CodexBinary(
             path=Path(record.about["path"]),
             version=Version.parse(record.about["version"]),
             hiding_bubblewraps=tuple(map(Path, record.about["hiding"])),
         ),
-        connect,
+        lambda _tasks: open_supervised_agent(_GREETING, record, epoch=epoch),
         codex_home=Path(record.place),
         engine_id=record.id,
         allowed_roots=allowed_roots,
@@ -318,8 +335,6 @@ async def _start(
         EngineLost: It did not come up. Details: `exit_code`, `stderr`.
     """
     listening = listens(wanted.binary)
-    # Codex takes one handshake for all its clients, so the supervisor sends it.
-    initialize = {"id": GREETING_ID, "method": "initialize", "params": handshake()}
     record = await start_supervised(
         # `{socket}` is replaced by `start_supervised`, which chooses the path.
         [str(wanted.binary.path), "app-server", *(("--listen", "unix://{socket}") if listening else ()), *options],
@@ -328,8 +343,9 @@ async def _start(
         state_dir=wanted.state_dir,
         idle=wanted.idle,
         owner=wanted.owner,
-        watcher=_WATCHER,
-        greeting=[json.dumps(initialize), json.dumps({"method": INITIALIZED})],
+        watcher=_GREETING.watcher,
+        # Codex takes one handshake for all its clients, so the supervisor sends it.
+        greeting=[json.dumps(_GREETING.request), json.dumps({"method": INITIALIZED})],
         listens=listening,
         # The engine outlives its starter.
         for_starter=False,

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 StartedT = TypeVar("StartedT")
 
+DOCTOR_ADVICE: Final = "Run `helmsman doctor` to find out why."
 START_ATTEMPTS: Final = 4
 START_RACE_PAUSE: Final = 0.2
 _START_RACE: Final = "failed to initialize sqlite state runtime"
@@ -126,7 +127,7 @@ async def start_codex(start: Callable[[], Awaitable[StartedT]]) -> StartedT:
 def start_failed(error: HelmsmanError) -> EngineStartFailed:
     """Return the error for the client that needs an engine."""
     stderr = str(error.details.get("stderr") or "")
-    return not_up(TITLE, "Run `helmsman doctor` to find out why.", error, error.details.get("exit_code"), stderr)
+    return not_up(TITLE, DOCTOR_ADVICE, error, error.details.get("exit_code"), stderr)
 
 
 # --- shell snapshots -------------------------------------------------------------------------------------------------
