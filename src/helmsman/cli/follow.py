@@ -674,7 +674,7 @@ class PromptCommands:
         self._files = await anyio.to_thread.run_sync(files_below, directory, state_dir)
         if self._on.display.line is not None:
             # The completions that are shown were computed without these files.
-            self._on.display.line.redraw()
+            self._on.display.line.refresh()
 
 
 def files_below(directory: Path, state_dir: Path) -> list[str]:

@@ -45,7 +45,6 @@ _MOST_CANDIDATES: Final = 50
 _SHOWN: Final = 9
 _LISTED_TITLE: Final = 60
 _NO_SESSION: Final = 'There is no session yet. Start one: helmsman run "…"'
-_NO_SESSION_HERE: Final = "There is no session in this directory."
 
 
 def short_id(session_id: str) -> str:
@@ -199,15 +198,6 @@ def refuse_several(candidates: Sequence[SessionHere]) -> Never:
     raise InvalidInput(f"{len(candidates)} sessions {what}. Name the one you mean:\n{listed}")
 
 
-def refuse_none() -> Never:
-    """Refuse a command without an id where there is no session.
-
-    Raises:
-        SessionNotFound: Always.
-    """
-    raise SessionNotFound(f"{_NO_SESSION_HERE} `{command_here('list')}` shows those of other directories.")
-
-
 ResultT = TypeVar("ResultT")
 Body = Callable[..., Any]
 
@@ -284,7 +274,9 @@ def the_session(reference: str | None, *, as_json: bool, with_worktree: bool = F
     if with_worktree and trees:
         candidates = meant = trees
     if not meant:
-        refuse_none()
+        raise SessionNotFound(
+            f"There is no session in this directory. `{command_here('list')}` shows those of other directories."
+        )
     # Guessing could stop or answer the wrong session.
     if len(meant) > 1:
         if not can_ask(as_json=as_json):

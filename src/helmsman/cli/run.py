@@ -555,7 +555,8 @@ def review_command(
             click.echo(f"{what} Ctrl-C stops it.", err=True)
         report = await _report(helm, begun.session, timeout)
         if as_json:
-            print_json(_review_as_dict(begun.session, report))
+            about = {"sessionId": begun.session.id, "taskId": begun.session.task_id, "status": begun.session.status}
+            print_json(present(about | fields_as_dict(report)))
         else:
             _print_review(report, begun.session)
         if report.verified is False:
@@ -594,11 +595,6 @@ def code_of_findings(priorities: Iterable[int | None], fail_on: str | None) -> E
     """Return the exit code of a review for `--fail-on`. A finding without a priority may be serious."""
     is_serious = fail_on is not None and any(one is None or one <= int(fail_on[1]) for one in priorities)
     return ExitCode.FAILED if is_serious else ExitCode.OK
-
-
-def _review_as_dict(session: Session, report: VerifiedReview) -> dict[str, Any]:
-    about = {"sessionId": session.id, "taskId": session.task_id, "status": session.status}
-    return present(about | fields_as_dict(report))
 
 
 def _print_review(report: VerifiedReview, session: Session) -> None:

@@ -292,7 +292,7 @@ class InputLine:
 
     def __init__(self, history: Path, refresh: Callable[[], None], step_aside: Callable[[], None]) -> None:
         self._history = history
-        self._refresh = refresh
+        self.refresh = refresh
         self._step_aside = step_aside
         self._typing: Typing | None = None
         self._editor: LineEditor | None = None
@@ -331,14 +331,10 @@ class InputLine:
         if self._editor is not None:
             self._editor.release()
 
-    def redraw(self) -> None:
-        """Draw the line again: what it offers has changed."""
-        self._refresh()
-
     def hint(self, text: str) -> None:
         """Show a hint briefly."""
         self._hint, self._hint_until = text, time.monotonic() + _HINT_SECONDS
-        self._refresh()
+        self.refresh()
 
     @asynccontextmanager
     async def opened(self, typing: Typing) -> AsyncIterator[None]:
@@ -352,10 +348,10 @@ class InputLine:
             import termios
 
             keys = [
-                Key("enter", self._on_enter),
+                Key("enter", lambda: self._hand(lambda typing: typing.send)),
                 Key("tab", self._on_tab),
                 Key("escape", self._on_escape),
-                Key("c-c", self._on_cancel, on_text=True),  # not as a signal, which keys typed next would overtake
+                Key("c-c", self.clear, on_text=True),  # not as a signal, which keys typed next would overtake
                 Key("c-d", typing.leave, on_empty_line=True),
                 Key("?", self._on_help, on_empty_line=True),
                 *([Key("q", typing.leave, on_empty_line=True, alone=True)] if typing.leaves else []),
@@ -395,7 +391,7 @@ class InputLine:
         self._reading = AsyncExitStack()
         assert self._typing is not None
         await self._reading.enter_async_context(self._editor.reading(self._typing.leave, self._step_aside))
-        self._refresh()
+        self.refresh()
 
     async def _stop(self) -> None:
         if self._reading is not None:
@@ -450,13 +446,7 @@ class InputLine:
     def _on_change(self) -> None:
         if self.text:
             self._shows_keys = False
-        self._refresh()
-
-    def _on_cancel(self) -> None:
-        self.clear()
-
-    def _on_enter(self) -> None:
-        self._hand(lambda typing: typing.send)
+        self.refresh()
 
     def _on_tab(self) -> None:
         offered = self._offered()
@@ -499,7 +489,7 @@ class InputLine:
 
     def _on_help(self) -> None:
         self._shows_keys = not self._shows_keys
-        self._refresh()
+        self.refresh()
 
 
 def _common_beginning(words: Sequence[str]) -> str:

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 TEXT_PATH = "/v1/text"
 COMPLETION = "_HELMSMAN_COMPLETE"  # variable by which a shell requests completions
-STREAMS = ("out", "err", "pager", "git_pager")
 
 _HELP = frozenset(("-h", "--help"))
 _TRIES = 3  # hubs that may end without an answer before the command runs in its own process

@@ -94,7 +94,7 @@ class Key:
     """
 
     key: str
-    do: Callable[[], None]
+    do: Callable[[], object]
     on_empty_line: bool = False
     on_text: bool = False
     alone: bool = False
