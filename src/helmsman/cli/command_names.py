@@ -7,19 +7,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_NOUNS = frozenset(
-    ("agents", "config", "fleet", "hub", "job", "session")
-)  # groups of commands that run in different places
-SESSION_VERBS = (
-    "fork",
-    "rename",
-    "hand",
-    "archive",
-    "unarchive",
-    "compact",
-    "goal",
-    "rollback",
-)  # in `session_commands`
+# groups of commands that run in different places
+_NOUNS = frozenset(("agents", "config", "fleet", "hub", "job", "session"))
+# in `session_commands`
+SESSION_VERBS = ("fork", "rename", "hand", "archive", "unarchive", "compact", "goal", "rollback")
 _SESSION = (*SESSION_VERBS, "rewind", "discard", "export")
 
 ASKING = frozenset(
@@ -53,9 +44,6 @@ def command_name(arguments: Sequence[str]) -> str:
     first, second = (*arguments[:2], "", "")[:2]
     return f"{first} {second}" if first in _NOUNS and second and not second.startswith("-") else first
 
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 # Words that users of other tools try first.
 ALIASES = {
