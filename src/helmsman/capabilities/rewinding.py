@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -25,7 +24,7 @@ from helmsman.agents.protocol import Capability
 from helmsman.base.files import is_inside, refuse_outside
 from helmsman.base.structs import Value, replace
 from helmsman.base.truncate import listed
-from helmsman.errors import CannotRewind, DiffChanged, HelmsmanError, InvalidInput, SessionBusy
+from helmsman.errors import CannotRewind, DiffChanged, HelmsmanError, InvalidInput
 from helmsman.git.command import Git, repository_root
 from helmsman.git.tree_changes import TreeDiff
 from helmsman.git.turn_snapshots import (
@@ -235,13 +234,10 @@ class Rewind(Value, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
-    """Rewind that is planned. `archives`: the session has nothing that the conversation brought back has not."""
-
     session: Session
     shown: Rewind
     files: RewindTarget | None
     known: SessionSnapshots | None
-    archives: bool = False
 
 
 class Rewinding:
@@ -295,11 +291,7 @@ class Rewinding:
         with session.reserved("taken back"):  # a turn would begin among half of the files, and its work be overwritten
             plan = await self._plan(session_id, to, part, undo=undo)
             self._check(plan.shown, digest)
-            done = await self._do(plan, digest)
-        if plan.archives:
-            with suppress(SessionBusy):  # it was just sent a message
-                await self._upkeep.archive(session_id)
-        return done
+            return await self._do(plan, digest)
 
     async def _do(self, plan: _Plan, digest: str) -> Rewind:
         session_id, undo = plan.session.id, plan.shown.is_undo
@@ -369,19 +361,13 @@ class Rewinding:
             leave_out = leave_out_of(session)
             files = RewindTarget(git=git, wanted=undo.before, after=undo.wanted, leave_out=leave_out, others=others)
         notes: tuple[str, ...] = ()
-        archives = undo.conversation is not None and not await self._has_worked(session, since=undo.taken_at)
         if undo.conversation is not None:
-            rest = "is archived" if archives else "stays, with its later turns"
-            notes = (f"The conversation continues as session {undo.conversation}. This one {rest}.",)
+            notes = (f"The conversation continues as session {undo.conversation}. This one stays as it is.",)
         part: RewindPart = "files" if undo.conversation is None else "conversation" if files is None else "both"
         shown = Rewind(
             session_id=session.id, part=part, is_undo=True, turn=None, conversation=undo.conversation, notes=notes
         )
-        return replace(await self._planned(session, known, files, shown), archives=archives)
-
-    async def _has_worked(self, session: Session, *, since: datetime) -> bool:
-        tasks = await self._helm.task_writer.registry(lambda registry: registry.tasks_of_session(session.id))
-        return any(task.created_at > since for task in tasks)
+        return await self._planned(session, known, files, shown)
 
     async def _planned(
         self, session: Session, known: SessionSnapshots | None, files: RewindTarget | None, shown: Rewind
