@@ -41,6 +41,8 @@ async def test_a_wait_for_several_returns_with_the_first_that_ends(
     assert [(one["sessionId"], one["status"]) for one in waited["sessions"]] == [(slow, "active"), (quick, "done")]
     both = await codex("codex_wait", sessionIds=[slow, quick], until="all", timeoutSec=0.2)
     assert {one["sessionId"]: one["status"] for one in both["sessions"]} == {slow: "active", quick: "done"}
+    shown = await codex.client.call_tool("codex_wait", {"sessionIds": [slow, quick], "until": "all", "timeoutSec": 0})
+    assert f"The others: {slow} active" in str(shown.content), "clients that show only text learn it, too"
     await codex("codex_interrupt", sessionId=slow)
     over = await codex("codex_wait", sessionIds=[slow, quick], until="all", timeoutSec=60)
     assert [one["status"] for one in over["sessions"]] == ["interrupted", "done"]

@@ -187,6 +187,9 @@ def in_words(status: StatusOutput) -> str:
         lines.append(f"Changed: {', '.join(map(_file_in_words, status.files_changed[:_FILES_NAMED]))}")
         if (more := len(status.files_changed) - _FILES_NAMED) > 0:
             lines[-1] += f" and {more} more"
+    others = [f"{one.session_id} {one.status}" for one in status.sessions or () if one.session_id != status.session_id]
+    if others:
+        lines.append(f"The others: {', '.join(others)}")
     if status.result is not None:
         lines.append(f"Result:\n{status.result}")  # last, because everything after the label is the agent's text
     return "\n".join(lines)
