@@ -33,7 +33,6 @@ from helmsman.capabilities.usage_report import Spending, UsageReports, tokens
 from helmsman.errors import BudgetExceeded, HelmsmanError, InvalidSetting, RegistryUnavailable
 from helmsman.git.worktree import projects, user_home
 from helmsman.model.events import Failure, InterruptFailed, InterruptRequested, TurnEnded, Usage
-from helmsman.model.inputs import turn_input
 from helmsman.model.nature import READS, verb
 from helmsman.model.prompts import MORE_GRANTED
 from helmsman.model.questions import APPROVE, BUDGET_ASKED, STOP, Choice, Prompt, Question, own_question
@@ -44,7 +43,6 @@ from helmsman.tasks.model import BUDGET, Task
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-    from helmsman.model.options import TurnKind
     from helmsman.sessions.session import Session
     from helmsman.steering.core import Steering
     from helmsman.tasks.prices import Prices
@@ -384,8 +382,7 @@ class Budgets:
         # A turn that ended before the stop reached it has ended. The next one asks.
         if not is_ours or ended.outcome != "interrupted" or task_id is None or session.state.turn_kind == "other":
             return False
-        kind: TurnKind | None = "plan" if session.state.turn_kind == "plan" else None
-        turn = turn_input(MORE_GRANTED, output_schema=session.state.output_schema, kind=kind)
+        turn = session.continuation(MORE_GRANTED)
         engine = None if session.engine is None else session.engine.id
         spec = replace(session.request(turn), engine=engine).packed()
         self._helm.task_writer.go_on_later(session.id, {"spec": spec, "note": _WAITS, "waiting_for": BUDGET})

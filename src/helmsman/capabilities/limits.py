@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput
 from helmsman.model.events import USAGE_LIMIT, MessageDelayed, MessageQueued, TurnEnded
-from helmsman.model.inputs import turn_input
 from helmsman.model.nature import ACTS, verb
 from helmsman.model.prompts import GO_ON
 from helmsman.model.questions import STOP, WAIT, Choice, Prompt, Question, own_question
@@ -23,7 +22,6 @@ from helmsman.sessions.session import QueuedTurn, Session
 from helmsman.tasks.model import QUOTA, Task, TaskChanges
 
 if TYPE_CHECKING:
-    from helmsman.model.options import TurnKind
     from helmsman.steering.core import Steering
 
 log = logging.getLogger(__name__)
@@ -116,10 +114,8 @@ class UsageLimits:
         """Keep the task of the turn that is about to end open, to resume later."""
         task_id = self._helm.task_writer.running_task(session.id)
         assert task_id is not None
-        kind: TurnKind | None = "plan" if session.state.turn_kind == "plan" else None
-        turn = turn_input(GO_ON, output_schema=session.state.output_schema, kind=kind)
         engine = self._helm.task_writer.engine_of(session.id)
-        request = replace(session.request(turn), engine=engine)
+        request = replace(session.request(session.continuation(GO_ON)), engine=engine)
         note = waits_until(resumes_at)
         self._helm.task_writer.go_on_later(
             session.id,
@@ -133,7 +129,9 @@ class UsageLimits:
         )
         session.attach_queued(task_id, QueuedTurn(request, self._helm.run_queued))
         session.apply(
-            MessageQueued(session_id=session.id, task_id=task_id, text=turn.text, not_before=resumes_at, first=True)
+            MessageQueued(
+                session_id=session.id, task_id=task_id, text=request.turn.text, not_before=resumes_at, first=True
+            )
         )
         self._helm.run_later(session, task_id)
         log.info("task %s waits for its usage limit until %s", task_id, resumes_at.isoformat(timespec="minutes"))

@@ -22,7 +22,7 @@ from helmsman.errors import AnswerInvalid, HelmsmanError
 from helmsman.git import tree_changes
 from helmsman.git.command import find_git
 from helmsman.model.events import AgentMessage, ProposedPlan, TurnEnded
-from helmsman.model.inputs import session_options, takes_turn_options, turn_input
+from helmsman.model.inputs import session_options, takes_turn_options
 from helmsman.model.nature import BEGINS, verb
 from helmsman.model.questions import APPROVE, REVISE, STOP, Choice, Prompt, Question, own_question
 
@@ -162,9 +162,9 @@ def _next_turn(session: Session, choice: Choice) -> TurnInput:
     if choice.value == REVISE:
         if choice.reason is None:
             raise AnswerInvalid("Say after a colon what should change, for example `revise: keep the old name`.")
-        return turn_input(choice.reason, output_schema=session.state.output_schema, kind="plan")
+        return session.continuation(choice.reason, "plan")
     also = f"\n\n{choice.reason}" if choice.reason is not None else ""
-    return turn_input(_CARRY_OUT + also, output_schema=session.state.output_schema, kind="work")
+    return session.continuation(_CARRY_OUT + also, "work")
 
 
 def _look(directory: Path, state_dir: Path) -> dict[str, str] | None:

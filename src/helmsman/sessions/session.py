@@ -37,6 +37,7 @@ from helmsman.model.events import (
     TurnRequested,
     UserMessage,
 )
+from helmsman.model.inputs import turn_input
 from helmsman.model.questions import BUDGET_ASKED, OWN_ASKER
 from helmsman.model.request import TurnRequest
 
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
     from helmsman.model.answered_by import Answered, AnsweredBy
     from helmsman.model.client_tools import ToolResult
     from helmsman.model.events import Event, Failure, Item, Source, ToolCalled, Usage
-    from helmsman.model.options import PathLike, SessionOptions, TurnInput
+    from helmsman.model.options import PathLike, SessionOptions, TurnInput, TurnKind
     from helmsman.model.questions import Choice, Question
     from helmsman.sessions.feed import Feed
     from helmsman.sessions.state import QueuedMessage, SessionState, SessionStatus, StateView
@@ -347,6 +348,12 @@ class Session:
     def request(self, turn: TurnInput) -> TurnRequest:
         """Return a turn with the options and limits of the session, as a request."""
         return TurnRequest(turn=turn, options=self.options, limits=self._state.limits)
+
+    def continuation(self, text: str, kind: TurnKind | None = None) -> TurnInput:
+        """Return a turn that continues the work of the last one: a plan goes on as a plan, and the output schema stays."""
+        if kind is None and self._state.turn_kind == "plan":
+            kind = "plan"
+        return turn_input(text, output_schema=self._state.output_schema, kind=kind)
 
     def attach_queued(self, task_id: str, queued: QueuedTurn) -> None:
         """Let this process run a message that waits."""

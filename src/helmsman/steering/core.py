@@ -254,7 +254,6 @@ class Steering(TurnRunner):
                 # A key must be in the store before anything happens: another client may use it at this moment.
                 soon = key is None and self._enters_soon(options, on_task)
                 task_id, known = await self._writer.enter(replace(draft, spec=spec), soon=soon)
-                self._writer.hold_to_cost(task_id, None if known else request.max_cost_usd)
                 if on_task is not None:
                     on_task(task_id)
                 if known is not None and known.session_id is not None:
@@ -304,7 +303,7 @@ class Steering(TurnRunner):
             # Time has passed since the request, and another directory may have this name now.
             replaced = spec.place and options.cwd and spec.place.replaced_at(options.cwd)
             opener = start_session(options, None, worktree=spec.worktree, settings=self.settings)
-            self._writer.hold_to_cost(task.id, task.max_cost_usd)
+            self._writer.hold_to_cost(task)
             request = spec if policy is None else replace(spec, limits=policy.limits)
             session = await self._begin_shielded(lambda: self._new_session(options, request, opener, waited_as=task.id))
             if task.handed_over_from is not None:
@@ -422,7 +421,6 @@ class Steering(TurnRunner):
     async def _enqueue(self, session: Session, request: TurnRequest) -> Session:
         policy = self.policy(session.state.limits if request.limits is None else request.limits)
         task_id, draft = draft_task(request, session_id=session.id, policy=policy)
-        self._writer.hold_to_cost(task_id, request.max_cost_usd)
         # Stored before the client gets its answer, so that the next hub sends the message as well.
         spec = await self._spec(task_id, request, session.engine)
         await self._writer.enter(replace(draft, spec=spec))

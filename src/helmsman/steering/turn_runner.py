@@ -371,7 +371,6 @@ class TurnRunner(Verbs, Hooks):
             if queued_as is None:
                 spec = None if begin else await self._spec(task_id, request, session.engine)
                 await self._writer.enter(replace(draft, spec=spec), soon=self._enters_soon(session.options, on_task))
-                self._writer.hold_to_cost(task_id, request.max_cost_usd)
             if on_task is not None:
                 on_task(task_id)
             if session.lacks_history:

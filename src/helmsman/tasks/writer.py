@@ -241,7 +241,7 @@ class TaskWriter:
 
     async def enter(self, draft: TaskDraft, *, soon: bool = False) -> tuple[str, Task | None]:
         """Register a task and return the id to run it under. If its idempotency key is in use, return the other task, with
-        its session.
+        its session. From now on the task is held to its cost limit.
 
         A waiting task with the same key, which its hub did not begin, is the one to run. `soon` delays the write until the
         next one, before an agent receives it. Use it only for a task that cannot be a duplicate and that is not yet visible
@@ -251,7 +251,12 @@ class TaskWriter:
             InvalidInput: The other is another agent's.
             EngineStartFailed: It is being started, and that takes too long.
         """
-        draft = replace(draft, owner=self.me)
+        task_id, known = await self._enter(replace(draft, owner=self.me), soon=soon)
+        if known is None:
+            self.hold_to_cost(replace(draft, id=task_id))
+        return task_id, known
+
+    async def _enter(self, draft: TaskDraft, *, soon: bool) -> tuple[str, Task | None]:
         if soon and draft.id is not None:
             self._batch.drafts[draft.id] = draft
             self._not_begun.add(draft.id)
@@ -489,10 +494,10 @@ class TaskWriter:
         self._running[session.id] = RunningTask(task_id, session, before=before)
         self.update(task_id, {"directory": session.directory, "model": session.model, "usage": before, **changes})
 
-    def hold_to_cost(self, task_id: str, max_cost_usd: float | None) -> None:
-        """Set the cost in USD at which a task is stopped (`helmsman.capabilities.budgets`)."""
-        if max_cost_usd is not None:
-            self.max_costs[task_id] = max_cost_usd
+    def hold_to_cost(self, task: Task | TaskDraft) -> None:
+        """Let a task be stopped at its cost limit (`helmsman.capabilities.budgets`)."""
+        if task.id is not None and task.max_cost_usd is not None:
+            self.max_costs[task.id] = task.max_cost_usd
 
     def used_before(self, task_id: str) -> Usage:
         """Return the usage so far of a task that is about to resume."""
