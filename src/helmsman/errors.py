@@ -397,8 +397,7 @@ class WorkspaceTooLarge(WorktreeError):
 class CannotRewind(HelmsmanError):
     """A session cannot be rewound; nothing was touched.
 
-    Details: `reason` (`no_git`, `no_snapshot`, `shared_tree`, `no_rewind`, `several_repositories`), and
-    with it `turns` or `sessions`.
+    Details: `reason` (`no_git`, `no_snapshot`, `shared_tree`, `no_rewind`), and with it `turns` or `sessions`.
     """
 
 

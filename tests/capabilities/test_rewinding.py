@@ -11,15 +11,16 @@ import anyio
 import pytest
 
 from helmsman.base.processes import running_process
-from helmsman.errors import CannotRewind, EngineRefused, InvalidInput, SessionBusy
+from helmsman.errors import ApplyConflict, CannotRewind, EngineRefused, InvalidInput, SessionBusy
 from helmsman.git.turn_snapshots import read_snapshots
 from helmsman.model.events import RewindRequested
+from helmsman.model.options import WorktreeOptions
 from helmsman.model.questions import Question
 from helmsman.service import HelmsmanService
 from helmsman.sessions.session import Session
 from helmsman.settings import Settings, load_settings
 from helmsman.testing import CodexHome, ScriptedModel, add, fail, patch, run, say
-from helmsman.testing.repository import git
+from helmsman.testing.repository import git, make_repository
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs_git, pytest.mark.usefixtures("snapshots")]
 
@@ -150,6 +151,66 @@ async def test_sessions_without_snapshots_or_outside_the_allowed_roots_are_not_r
         with pytest.raises(CannotRewind) as refused:
             await helm.extras.rewinding.preview(session.id)
         assert refused.value.details["reason"] == "no_snapshot"
+
+
+async def test_the_files_of_all_repositories_of_a_session_are_taken_back_or_none(
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, tmp_path: Path
+) -> None:
+    lib = make_repository(tmp_path / "lib")
+    model.on(
+        "first", run("echo one > a.txt; cp a.txt ../lib-*/; mv ../lib-*/a.txt $(echo ../lib-*)/b.txt"), say("Made.")
+    )
+    model.on("second", run("echo two > a.txt; cd ../lib-*; rm b.txt; echo two > c.txt"), say("Changed."))
+    model.on("elsewhere", run("cd ../lib-*; echo three > c.txt"), say("Changed."))
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
+        trees = WorktreeOptions(add_dirs=(lib,))
+        session = await settled(await helm.start("first", cwd=git_repo, worktree=trees, full_auto=True))
+        await settled(await session.say("second"))
+        assert session.worktree is not None
+        ours, theirs = (tree.path for tree in session.worktree.each)
+
+        def files() -> list[tuple[str, str]]:
+            found = [*sorted(theirs.glob("*.txt")), *sorted(ours.glob("*.txt"))]
+            return [(path.name, path.read_text(encoding="utf-8")) for path in found]
+
+        after = files()
+        rewinding = helm.extras.rewinding
+        shown = await rewinding.preview(session.id)
+        assert shown.diff is not None
+        assert [(file.path, file.kind) for file in shown.diff.files] == [
+            (f"{git_repo.name}/a.txt", "modified"),
+            ("lib/b.txt", "added"),
+            ("lib/c.txt", "deleted"),
+        ]
+        (lib / ".git" / "info").mkdir(exist_ok=True)
+        (lib / ".git" / "info" / "exclude").write_text("*.log\n", encoding="utf-8")
+        in_the_way = theirs / "b.txt"
+        in_the_way.mkdir()
+        (in_the_way / "ignored.log").touch()
+        with pytest.raises(ApplyConflict, match=r"b\.txt"):
+            await rewinding.rewind(session.id, digest=(await rewinding.preview(session.id)).digest)
+        (in_the_way / "ignored.log").unlink()
+        in_the_way.rmdir()
+        assert files() == after, "neither is touched where one cannot be taken back"
+        shown = await rewinding.preview(session.id)
+        await rewinding.rewind(session.id, digest=shown.digest)
+        assert files() == [("b.txt", "one\n"), ("a.txt", "one\n")]
+        fork = await settled(await helm.fork(session.id, "elsewhere"))
+        with pytest.raises(
+            CannotRewind, match=r"lib/c\.txt"
+        ) as refused:  # the work of another session is in the second
+            await rewinding.preview(session.id, undo=True)
+        assert refused.value.details["sessions"] == [fork.id]
+        undone = await rewinding.preview(fork.id, part="files")
+        await rewinding.rewind(fork.id, part="files", digest=undone.digest)
+        undo = await rewinding.preview(session.id, undo=True)
+        await rewinding.rewind(session.id, undo=True, digest=undo.digest)
+        assert files() == after
+        assert all(git(one, "for-each-ref", "refs/helmsman") for one in (git_repo, lib))
+        assert undo.conversation is not None
+        for one in (session.id, fork.id, undo.conversation):
+            await helm.extras.upkeep.archive(one)
+        assert not any(git(one, "for-each-ref", "refs/helmsman") for one in (git_repo, lib))
 
 
 @pytest.mark.long

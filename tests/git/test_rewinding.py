@@ -19,6 +19,7 @@ from helmsman.git.snapshot import SizeLimits, Snapshot
 from helmsman.git.turn_snapshots import (
     FilesRewind,
     RewindTarget,
+    SnapshotPlace,
     TurnSnapshot,
     forget_snapshots,
     plan_rewind,
@@ -48,7 +49,7 @@ def located(root: Path, state_dir: Path) -> Git:
 
 
 def snapshot(place: Git, task: str = "T-1") -> TurnSnapshot:
-    take_before(place, SESSION, task)
+    take_before(SnapshotPlace(git=place, session_id=SESSION), task)
     known = read_snapshots(place.place, SESSION)
     assert known is not None
     found = known.of_task(task)
@@ -57,7 +58,12 @@ def snapshot(place: Git, task: str = "T-1") -> TurnSnapshot:
 
 
 def rewind(place: Git, wanted: Snapshot, after: str | None = None) -> FilesRewind:
-    return rewind_files(RewindTarget(git=place, wanted=wanted, after=after), lambda _plan, _git: None)
+    (done,) = rewind_files([target(place, wanted, after)], lambda _: None)
+    return done
+
+
+def target(place: Git, wanted: Snapshot, after: str | None = None) -> RewindTarget:
+    return RewindTarget(place=SnapshotPlace(git=place, session_id=SESSION), wanted=wanted, after=after)
 
 
 def not_files(root: Path) -> tuple[bytes, str, str]:
@@ -77,7 +83,7 @@ def test_a_snapshot_has_all_files_after_a_hub_was_killed_in_the_middle_of_one(
     before = content(main)
     with monkeypatch.context() as killed, pytest.raises(KeyboardInterrupt):
         killed.setattr(turn_snapshots, "replace_file", die)
-        take_before(place, SESSION, "T-2")
+        take_before(SnapshotPlace(git=place, session_id=SESSION), "T-2")
     found = snapshot(place, "T-3")
     (main / "new.txt").unlink()
     rewind(place, found.before)
@@ -106,12 +112,12 @@ def test_all_kinds_of_files_come_back_and_the_rewind_is_taken_back(main: Path, p
     (main / "pack").write_text("a file now\n", encoding="utf-8")
     (main / "made" / "deep").mkdir(parents=True)
     (main / "made" / "deep" / "new.txt").write_text("1\n2\n", encoding="utf-8")
-    take_after(place, SESSION, "T-1")
+    take_after(SnapshotPlace(git=place, session_id=SESSION), "T-1")
     (main / "by hand.txt").write_text("a person\n", encoding="utf-8")
     known = read_snapshots(place.place, SESSION)
     assert known is not None
     later = content(main)
-    plan = plan_rewind(RewindTarget(git=place, wanted=first.before, after=known.turns[0].after))
+    plan = plan_rewind(target(place, first.before, known.turns[0].after))
     assert content(main) == later
     assert plan.changed_since == ("by hand.txt",)
     lines = {file.path: (file.kind, file.added, file.removed) for file in plan.diff.files}
@@ -177,7 +183,7 @@ def test_a_second_snapshot_reads_only_what_has_changed(main: Path, place: Git) -
     git(main, "add", "--force", "untracked-8.txt")
     third = snapshot(place, "T-3")
     assert third.before.tree != first.before.tree
-    plan = plan_rewind(RewindTarget(git=place, wanted=first.before, after=None))
+    plan = plan_rewind(target(place, first.before))
     assert [file.path for file in plan.diff.files] == ["untracked-7.txt"]
     assert plan.changed_since is None
 
@@ -189,11 +195,11 @@ def test_of_a_tree_in_which_nothing_has_changed_no_git_is_asked(
     (main / "empty").mkdir()
     (main / ".git" / "info").mkdir(exist_ok=True)
     first = snapshot(place)
-    take_after(place, SESSION, "T-1")
+    take_after(SnapshotPlace(git=place, session_id=SESSION), "T-1")
     with monkeypatch.context() as without_git:
         without_git.setattr(base_git, "_run", None)
         second = snapshot(place, "T-2")
-        take_after(place, SESSION, "T-2")
+        take_after(SnapshotPlace(git=place, session_id=SESSION), "T-2")
     assert (second.before, second.head) == (first.before, first.head)
 
     def edit_unseen() -> None:
@@ -212,7 +218,7 @@ def test_of_a_tree_in_which_nothing_has_changed_no_git_is_asked(
     for number, change in enumerate(changes):
         change()
         taken = snapshot(place, f"T-1{number}")
-        take_after(place, SESSION, f"T-1{number}")
+        take_after(SnapshotPlace(git=place, session_id=SESSION), f"T-1{number}")
         with state_now(place) as (_, now, _):
             assert taken.before == now
         trees.add(now.tree)
@@ -226,7 +232,7 @@ def test_a_snapshot_that_git_has_pruned_is_taken_again(
     monkeypatch.setattr(turn_snapshots, "_SETTLED_NS", 0)
     (main / "new.txt").write_text("known to no commit\n", encoding="utf-8")
     first = snapshot(place)
-    take_after(place, SESSION, "T-1")
+    take_after(SnapshotPlace(git=place, session_id=SESSION), "T-1")
     forget_snapshots(place.place, SESSION)
     git(main, "prune", "--expire=now")
     assert not place.has(f"{first.before.tree}^{{tree}}")
@@ -319,7 +325,7 @@ def test_snapshots_are_kept_for_the_last_turns_and_go_with_their_session(
     git(main, "gc", "--quiet", "--prune=now")
     rewind(place, known.turns[0].before)
     assert (main / "poem.txt").read_text(encoding="utf-8") == "2\n"
-    take_before(place, SESSION, "late", is_in_time=lambda: False)
+    take_before(SnapshotPlace(git=place, session_id=SESSION), "late", is_in_time=lambda: False)
     assert read_snapshots(place.place, SESSION) == known
     forget_snapshots(place.place, SESSION)
     assert git(main, "for-each-ref", "refs/helmsman") == ""
@@ -346,13 +352,14 @@ def test_a_rewind_that_cannot_be_is_refused_and_one_that_is_killed_is_put_back(m
     program = (
         "import json, os, sys; from pathlib import Path\n"
         "from helmsman.git import patches; from helmsman.git.command import find_git\n"
-        "from helmsman.git.turn_snapshots import RewindTarget, rewind_files\n"
+        "from helmsman.git.turn_snapshots import RewindTarget, SnapshotPlace, rewind_files\n"
         "from helmsman.git.snapshot import Snapshot\n"
         "put = patches._Journal._put\n"
         "def killed(*args):\n    put(*args)\n    os._exit(9)\n"
         "patches._Journal._put = killed\n"
         "git = find_git(Path(sys.argv[1]), Path(sys.argv[2]))\n"
-        "rewind_files(RewindTarget(git=git, wanted=Snapshot(tree=sys.argv[3]), after=None), lambda *_: None)\n"
+        "place = SnapshotPlace(git=git, session_id='')\n"
+        "rewind_files([RewindTarget(place=place, wanted=Snapshot(tree=sys.argv[3]), after=None)], lambda _: None)\n"
     )
     arguments = [sys.executable, "-c", program, str(main), str(place.place), first.before.tree]
     assert subprocess.run(arguments, check=False, timeout=60).returncode == 9

@@ -26,13 +26,15 @@ from helmsman.base.structs import Value, replace
 from helmsman.base.truncate import listed
 from helmsman.errors import CannotRewind, DiffChanged, HelmsmanError, InvalidInput
 from helmsman.git.command import Git, repository_root
-from helmsman.git.tree_changes import TreeDiff
+from helmsman.git.tree_changes import TreeDiff, check_present, joined
 from helmsman.git.turn_snapshots import (
     FilesRewind,
     RewindTarget,
     SessionSnapshots,
+    SnapshotPlace,
     TurnSnapshot,
     Undo,
+    all_snapshots,
     change_undo,
     git_of,
     keep_undo,
@@ -42,9 +44,11 @@ from helmsman.git.turn_snapshots import (
     take_after,
     take_before,
 )
+from helmsman.git.worktree import read_records
 from helmsman.model.events import PastTurn, RewindRequested, TurnRequested, UserMessage
 from helmsman.model.nature import ACTS, READS, verb
 from helmsman.model.options import ASKS, DEFAULT_AGENT, WRITES
+from helmsman.settings import WORKTREES
 from helmsman.steering.turn_errors import busy
 
 if TYPE_CHECKING:
@@ -90,10 +94,11 @@ class Snapshots:
             return not is_late
 
         def take() -> None:
-            git = self.git_of(session)
-            if git is not None:
-                in_time = partial(anyio.from_thread.run_sync, all_is_read)
-                take_before(git, session.id, task_id, leave_out=leave_out_of(session), is_in_time=in_time)
+            *others, last = self.places_of(session) or (None,)
+            for place in others:
+                take_before(place, task_id, is_in_time=lambda: not is_late)
+            if last is not None:  # only now the turn may begin
+                take_before(last, task_id, is_in_time=partial(anyio.from_thread.run_sync, all_is_read))
 
         async def run() -> None:
             try:
@@ -120,26 +125,42 @@ class Snapshots:
             return
 
         def take() -> None:
-            git = self.git_of(session)
-            if git is not None:
-                take_after(git, session.id, task_id, leave_out=leave_out_of(session))
+            for place in self.places_of(session):
+                take_after(place, task_id)
 
         self._helm.in_background(partial(self._run, session, take))
 
-    def git_of(self, session: Session) -> Git | None:
-        """Return the working tree of a session; None without one, or if a part of it is outside the allowed roots.
+    def places_of(self, session: Session) -> list[SnapshotPlace]:
+        """Return the working trees of a session; none without git, or if a part of one is outside the allowed roots.
         Blocks.
 
         Raises:
-            WorktreeError: Git refuses to use it.
+            WorktreeError: Git refuses to use one, or it is gone.
         """
-        state_dir = self._helm.settings.state_dir
-        directory = None if session.directory is None else Path(session.directory)
-        if directory is None or not directory.is_dir():
-            return None
-        git = git_of(directory, state_dir, read_snapshots(state_dir, session.id))
-        roots = self._helm.allowed_roots
-        return git if git is None or not roots or is_inside(git.work_tree, roots) else None
+        state_dir, roots = self._helm.settings.state_dir, self._helm.allowed_roots
+        directory, tree = None if session.directory is None else Path(session.directory), session.worktree
+        # The first turn of a fork begins before it has the worktree, and a reviewer has none of its own.
+        if tree is None and directory is not None and directory.is_relative_to(state_dir / WORKTREES):
+            tree = next((one for one in read_records(state_dir) if directory.is_relative_to(one.path)), None)
+        if tree is not None and tree.others:
+            places = list[SnapshotPlace]()
+            for prefix, one in tree.by_prefix.items():
+                check_present(one)
+                name = "" if one is tree else one.name
+                places.append(
+                    SnapshotPlace(
+                        git=one.own_git, session_id=session.id, tree=name, prefix=prefix, leave_out=one.included
+                    )
+                )
+        else:
+            if directory is None or not directory.is_dir():
+                return []
+            git = git_of(directory, state_dir, read_snapshots(state_dir, session.id))
+            if git is None:
+                return []
+            leave_out = () if tree is None else tree.included  # copied into its worktree, so not its work
+            places = [SnapshotPlace(git=git, session_id=session.id, leave_out=leave_out)]
+        return places if not roots or all(is_inside(one.git.work_tree, roots) for one in places) else []
 
     def _is_wanted(self, session: Session, sandbox: str | None) -> bool:
         settings, options = self._helm.settings, session.options
@@ -170,11 +191,6 @@ class Snapshots:
         if (session.id, why) not in self._told:
             self._told.add((session.id, why))
             session.warn((f"The files of this turn cannot be taken back later: {why}",))
-
-
-def leave_out_of(session: Session) -> tuple[str, ...]:
-    """Return files that were copied into a session's worktree, which are not its work."""
-    return () if session.worktree is None else session.worktree.included
 
 
 async def _nothing() -> None:
@@ -234,10 +250,14 @@ class Rewind(Value, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
+    """Rewind that is planned. `files` has every repository of the session, or none; `known` has the record of each, or of
+    the first one.
+    """
+
     session: Session
     shown: Rewind
-    files: RewindTarget | None
-    known: SessionSnapshots | None
+    files: Sequence[RewindTarget]
+    known: Sequence[SessionSnapshots | None]
 
 
 class Rewinding:
@@ -295,12 +315,14 @@ class Rewinding:
 
     async def _do(self, plan: _Plan, digest: str) -> Rewind:
         session_id, undo = plan.session.id, plan.shown.is_undo
-        if plan.files is not None and plan.session.engine is not None:
+        if plan.files and plan.session.engine is not None:
             await self._helm.end_leftovers(session_id)  # a command that it left running would continue writing
         # Recorded before it happens: after a crash, the next hub knows that it may have happened.
         plan.session.apply(RewindRequested(session_id=session_id, digest=digest, undo=undo))
         await self._helm.task_writer.write_intents()
-        files = None if plan.files is None else await anyio.to_thread.run_sync(self._write, plan, plan.files, digest)
+        done, undos = list[FilesRewind](), [Undo(taken_at=datetime.now(UTC))]
+        if plan.files:
+            done, undos = await anyio.to_thread.run_sync(self._write, plan, digest)
         conversation = plan.shown.conversation
         try:
             if undo and conversation is not None:
@@ -308,12 +330,12 @@ class Rewinding:
             elif plan.shown.forgotten:
                 conversation = await self._keep_conversation(plan)
                 # Before the agent forgets: after a crash in between, the same call completes the rewind.
-                await anyio.to_thread.run_sync(partial(self._note, plan, files, conversation, is_done=False))
+                await anyio.to_thread.run_sync(partial(self._note, plan, undos, conversation, is_done=False))
                 await self._upkeep.roll_back(session_id, len(plan.shown.forgotten))
         except HelmsmanError:
-            await anyio.to_thread.run_sync(self._put_back, plan, files)
+            await anyio.to_thread.run_sync(self._put_back, plan, done)
             raise
-        await anyio.to_thread.run_sync(self._note, plan, files, conversation)
+        await anyio.to_thread.run_sync(self._note, plan, undos, conversation)
         return replace(plan.shown, conversation=conversation)
 
     # --- what would be done ------------------------------------------------------------------------------------------
@@ -333,7 +355,7 @@ class Rewinding:
         turns = await self._turns(session, known)
         turn = _chosen(session.id, turns, to)
         notes: list[str] = []
-        files = None
+        files: Sequence[RewindTarget] = ()
         if chosen != "conversation":
             files = await self._files(session, known, turns, turn, notes)
         shown = Rewind(session_id=session.id, part=chosen, is_undo=False, turn=turn)
@@ -354,32 +376,42 @@ class Rewinding:
                 f"Session {session.id} was not taken back, so there is nothing to undo. Rewind it first.",
                 reason="no_rewind",
             )
-        files = None
+        files = list[RewindTarget]()
         if undo.before is not None:
-            git = await self._git(session)
-            others = await self._turns_of_others(session, git, undo.taken_at, ())
-            leave_out = leave_out_of(session)
-            files = RewindTarget(git=git, wanted=undo.before, after=undo.wanted, leave_out=leave_out, others=others)
+            places = await self._places(session)
+            others = await self._turns_of_others(session, places, undo.taken_at, ())
+            for place, turns in zip(places, others, strict=True):
+                one = None if place.known is None else place.known.undo
+                if one is None or one.before is None or one.taken_at != undo.taken_at:
+                    raise CannotRewind(
+                        f"The rewind of session {session.id} ended before it had touched a file, so there is nothing to "
+                        "undo. Rewind it again.",
+                        reason="no_rewind",
+                    )
+                files.append(RewindTarget(place=place, wanted=one.before, after=one.wanted, others=turns))
         notes: tuple[str, ...] = ()
         if undo.conversation is not None:
             notes = (f"The conversation continues as session {undo.conversation}. This one stays as it is.",)
-        part: RewindPart = "files" if undo.conversation is None else "conversation" if files is None else "both"
+        part: RewindPart = "files" if undo.conversation is None else "both" if files else "conversation"
         shown = Rewind(
             session_id=session.id, part=part, is_undo=True, turn=None, conversation=undo.conversation, notes=notes
         )
         return await self._planned(session, known, files, shown)
 
     async def _planned(
-        self, session: Session, known: SessionSnapshots | None, files: RewindTarget | None, shown: Rewind
+        self, session: Session, known: SessionSnapshots | None, files: Sequence[RewindTarget], shown: Rewind
     ) -> _Plan:
-        if files is not None:
-            plan = await anyio.to_thread.run_sync(plan_rewind, files)
-            if plan.lost:
-                raise _shared_tree(
-                    files.git.work_tree, {one: listed(paths, _NAMED_FILES) for one, paths in plan.lost.items()}
-                )
-            shown = _with_files(shown, files, plan)
-        return _Plan(session=session, shown=_named(shown), files=files, known=known)
+        if files:
+            plans = [await anyio.to_thread.run_sync(plan_rewind, one) for one in files]
+            lost: dict[str, list[str]] = {}
+            for session_id, paths in (found for plan in plans for found in plan.lost.items()):
+                lost.setdefault(session_id, []).extend(paths)
+            if lost:
+                trees = [one.place.git.work_tree for one in files]
+                raise _shared_tree(trees, {one: listed(paths, _NAMED_FILES) for one, paths in lost.items()})
+            shown = _with_files(shown, files, plans)
+        records = [one.place.known for one in files] or [known]
+        return _Plan(session=session, shown=_named(shown), files=files, known=records)
 
     async def _files(
         self,
@@ -388,12 +420,14 @@ class Rewinding:
         turns: Sequence[RewoundTurn],
         turn: RewoundTurn,
         notes: list[str],
-    ) -> RewindTarget:
-        git = await self._git(session)
-        # Snapshots of another repository that was at this place do not count.
-        found = None if known is None or known.git_dir != git.git_dir else known.of_task(turn.task_id)
-        if known is None or found is None:
-            there = [str(one.number) for one in turns if known is not None and known.of_task(one.task_id) is not None]
+    ) -> list[RewindTarget]:
+        places = await self._places(session)
+        records = [place.known for place in places]
+        found = [None if one is None else one.of_task(turn.task_id) for one in records]
+        if None in found:
+            there = [
+                str(one.number) for one in turns if all(record and record.of_task(one.task_id) for record in records)
+            ]
             instead = f"Choose one of turns {', '.join(there)}" if there else "Take back the conversation alone"
             raise CannotRewind(
                 f"There is no snapshot of the files before turn {turn.number} of session {session.id}: the turn could not "
@@ -402,35 +436,35 @@ class Rewinding:
                 turns=there,
             )
         ours = [one.turn_id for one in turns if one.turn_id is not None]
-        others = await self._turns_of_others(session, git, found.taken_at, ours)
-        head = await anyio.to_thread.run_sync(git.commit, "HEAD")
-        if head != found.head:
-            was, now = (one[:_SHORT] if one else "no commit" for one in (found.head, head))
-            notes.append(f"HEAD was at {was} and is at {now}. Commits stay; only the files are taken back.")
-        last = known.turns[-1]
-        leave_out = leave_out_of(session)
-        return RewindTarget(git=git, wanted=found.before, after=last.after, leave_out=leave_out, others=others)
+        since = min(one.taken_at for one in found if one is not None)
+        others = await self._turns_of_others(session, places, since, ours)
+        files = list[RewindTarget]()
+        for place, record, one, theirs in zip(places, records, found, others, strict=True):
+            assert record is not None
+            assert one is not None
+            head = await anyio.to_thread.run_sync(place.git.commit, "HEAD")
+            if head != one.head:
+                was, now = (commit[:_SHORT] if commit else "no commit" for commit in (one.head, head))
+                where = f" of {place.prefix.rstrip('/')}" if place.prefix else ""
+                notes.append(f"HEAD{where} was at {was} and is at {now}. Commits stay; only the files are taken back.")
+            after = record.turns[-1].after
+            files.append(RewindTarget(place=place, wanted=one.before, after=after, others=theirs))
+        return files
 
-    async def _git(self, session: Session) -> Git:
+    async def _places(self, session: Session) -> list[SnapshotPlace]:
         directory = session.directory
-        if session.worktree is not None and session.worktree.others:
-            raise CannotRewind(
-                "This session works in several repositories, and snapshots are kept of one. Take back the conversation "
-                "alone, and the files in the review.",
-                reason="several_repositories",
-            )
         if directory is not None:
             root = await anyio.to_thread.run_sync(repository_root, Path(directory))
             refuse_outside(root or directory, self._helm.allowed_roots, "session_id")
-        git = await anyio.to_thread.run_sync(self._snapshots.git_of, session)
-        if git is None:
+        places = await anyio.to_thread.run_sync(self._snapshots.places_of, session)
+        if not places:
             raise CannotRewind(
                 f"{directory or 'The directory of this session'} is not in a git repository, so what its files were is not "
                 "known. Take back the conversation alone, and the files by hand; `git init` there lets later turns be "
                 "taken back.",
                 reason="no_git",
             )
-        return git
+        return places
 
     async def _turns(self, session: Session, known: SessionSnapshots | None) -> list[RewoundTurn]:
         """Return the turns of a session, oldest first, as its agent has them if it lists them."""
@@ -449,13 +483,14 @@ class Rewinding:
         return _numbered(history, tasks)
 
     async def _turns_of_others(
-        self, session: Session, git: Git, since: datetime, ours: Collection[str]
-    ) -> dict[str, list[TurnSnapshot]]:
-        """Return the snapshots of other sessions' turns in the same tree since then, oldest first.
+        self, session: Session, places: Sequence[SnapshotPlace], since: datetime, ours: Collection[str]
+    ) -> list[dict[str, list[TurnSnapshot]]]:
+        """Return, for each of these trees, the snapshots of other sessions' turns in them since then, oldest first.
 
         Raises:
             CannotRewind: One of them is running, or has no snapshot to show its changes.
         """
+        trees = [place.git.work_tree for place in places]
 
         def look(registry: Registry) -> list[Task]:
             tasks, _ = registry.list(origin="local", limit=_MANY_TASKS)
@@ -467,23 +502,25 @@ class Rewinding:
                 and task.turn_id not in ours
                 and (task.is_running or task.asked_at is not None)  # else its agent never learned of it
                 and not cannot_write(task)
-                and _is_in(task.directory, git.work_tree)
+                and _is_in(task.directory, trees)
             ]
 
-        found: dict[str, list[TurnSnapshot]] = {}
+        found = [dict[str, list[TurnSnapshot]]() for _ in places]
         unknown: dict[str, str] = {}
         for task in reversed(await self._helm.task_writer.registry(look)):
             assert task.session_id is not None
-            known = await anyio.to_thread.run_sync(read_snapshots, self._helm.settings.state_dir, task.session_id)
-            turn = None if known is None or known.git_dir != git.git_dir else known.of_task(task.id)
+            known = await anyio.to_thread.run_sync(all_snapshots, self._helm.settings.state_dir, task.session_id)
+            by_place = {one.git_dir: one.of_task(task.id) for one in known}
+            turns = [turn for place in places if (turn := by_place.get(place.git.git_dir)) is not None]
             if task.is_running:
                 unknown[task.session_id] = f"{task.alias} is running"
-            elif turn is not None:
-                found.setdefault(task.session_id, []).append(turn)
+            elif len(turns) == len(places):
+                for turns_there, turn in zip(found, turns, strict=True):
+                    turns_there.setdefault(task.session_id, []).append(turn)
             elif not await self._is_plan(task):  # a plan changes nothing, so there is no snapshot
                 unknown[task.session_id] = f"no snapshot tells what {task.alias} has changed"
         if unknown:
-            raise _shared_tree(git.work_tree, unknown)
+            raise _shared_tree(trees, unknown)
         return found
 
     async def _is_plan(self, task: Task) -> bool:
@@ -504,37 +541,46 @@ class Rewinding:
                 stat=None if shown.diff is None else shown.diff.stat,
             )
 
-    def _write(self, plan: _Plan, files: RewindTarget, digest: str) -> FilesRewind:
-        """Take the files back. Blocks."""
+    def _write(self, plan: _Plan, digest: str) -> tuple[list[FilesRewind], list[Undo]]:
+        """Take the files back, and return how to undo it for each record. Blocks."""
+        undos = list[Undo]()
 
-        def agree(found: FilesRewind, git: Git) -> None:
+        def agree(found: Sequence[tuple[FilesRewind, Git]]) -> None:
             if plan.session.state.is_running:  # since just now
                 raise busy(plan.session.id)
-            self._check(_named(_with_files(plan.shown, files, found)), digest)
+            plans = [one for one, _ in found]
+            self._check(_named(_with_files(plan.shown, plan.files, plans)), digest)
             # This runs before the first file is written, so no state is without its undo.
-            keep_undo(git, plan.session.id, _undo_of(plan, found))
+            undos.extend(_undos_of(plan.known, plans))
+            for target, undo, (_, git) in zip(plan.files, undos, found, strict=True):
+                keep_undo(target.place, git, undo)
 
-        return rewind_files(files, agree)
+        return rewind_files(plan.files, agree), undos
 
-    def _put_back(self, plan: _Plan, done: FilesRewind | None) -> None:
+    def _put_back(self, plan: _Plan, done: Sequence[FilesRewind]) -> None:
         """Undo all steps that were done. Blocks."""
-        if plan.files is not None and done is not None:
-            before = replace(plan.files, wanted=done.now, after=None)
-            rewind_files(before, lambda _plan, _git: None)
-        change_undo(self._place(plan), plan.session.id, None if plan.known is None else plan.known.undo)
+        if plan.files:
+            before = [replace(target, wanted=one.now, after=None) for target, one in zip(plan.files, done, strict=True)]
+            rewind_files(before, lambda _: None)
+        for place, known in zip(self._records(plan), plan.known, strict=True):
+            change_undo(place, None if known is None else known.undo)
 
-    def _note(self, plan: _Plan, files: FilesRewind | None, conversation: str | None, *, is_done: bool = True) -> None:
+    def _note(self, plan: _Plan, undos: Sequence[Undo], conversation: str | None, *, is_done: bool = True) -> None:
         """Write down how it is taken back, and whether it is done. Blocks."""
         is_undo = plan.shown.is_undo
-        undo = replace(_undo_of(plan, files), conversation=None if is_undo else conversation, is_done=is_done)
-        change_undo(self._place(plan), plan.session.id, undo, heir=conversation if is_undo else None)
+        for place, undo in zip(self._records(plan), undos, strict=True):
+            noted = replace(undo, conversation=None if is_undo else conversation, is_done=is_done)
+            change_undo(place, noted, heir=conversation if is_undo else None)
 
-    def _place(self, plan: _Plan) -> Git:
+    def _records(self, plan: _Plan) -> list[SnapshotPlace]:
         """Return where snapshots are recorded; for a session without any, its directory."""
-        known = plan.known if plan.files is None else plan.files.git
+        if plan.files:
+            return [one.place for one in plan.files]
         place = Path(plan.session.directory or "/")
+        (known,) = plan.known
         work_tree, git_dir = (place, place / ".git") if known is None else (known.work_tree, known.git_dir)
-        return Git(work_tree=work_tree, git_dir=git_dir, place=self._helm.settings.state_dir)
+        git = Git(work_tree=work_tree, git_dir=git_dir, place=self._helm.settings.state_dir)
+        return [SnapshotPlace(git=git, session_id=plan.session.id)]
 
     # --- conversations -----------------------------------------------------------------------------------------------
 
@@ -556,19 +602,26 @@ class Rewinding:
             await self._upkeep.unarchive(session_id)
 
 
-def _undo_of(plan: _Plan, files: FilesRewind | None) -> Undo:
-    """Return how to undo this. Undoing a resumed rewind restores the files from before the first attempt."""
-    begun = None if plan.known is None else plan.known.undo
-    if files is None:
-        return Undo(taken_at=datetime.now(UTC))
-    if begun is not None and not begun.is_done and begun.wanted == files.wanted == files.now.tree:
+def _undos_of(records: Sequence[SessionSnapshots | None], plans: Sequence[FilesRewind]) -> list[Undo]:
+    """Return how to undo this in each tree. Undoing a resumed rewind restores the files from before the first attempt."""
+    begun = [known.undo for known in records if known is not None and known.undo is not None]
+    if len(begun) == len(plans) and all(
+        not undo.is_done and undo.taken_at == begun[0].taken_at and undo.wanted == one.wanted == one.now.tree
+        for undo, one in zip(begun, plans, strict=True)
+    ):
         return begun
-    return Undo(taken_at=datetime.now(UTC), before=files.now, wanted=files.wanted)
+    now = datetime.now(UTC)
+    return [Undo(taken_at=now, before=one.now, wanted=one.wanted) for one in plans]
 
 
-def _with_files(shown: Rewind, files: RewindTarget, plan: FilesRewind) -> Rewind:
+def _with_files(shown: Rewind, targets: Sequence[RewindTarget], plans: Sequence[FilesRewind]) -> Rewind:
+    since = [path for plan in plans for path in plan.changed_since or ()]
     return replace(
-        shown, work_tree=files.git.work_tree, diff=plan.diff, left=plan.left, changed_since=plan.changed_since
+        shown,
+        work_tree=targets[0].place.git.work_tree,
+        diff=joined([plan.diff for plan in plans]),
+        left=tuple(path for plan in plans for path in plan.left),
+        changed_since=None if any(plan.changed_since is None for plan in plans) else tuple(since),
     )
 
 
@@ -623,10 +676,11 @@ def _prompt(turn: PastTurn, task: Task | None) -> str:
     return task.instruction if task is not None else said
 
 
-def _shared_tree(work_tree: Path, sessions: Mapping[str, str]) -> CannotRewind:
+def _shared_tree(trees: Sequence[Path], sessions: Mapping[str, str]) -> CannotRewind:
     named = "; ".join(f"{session} ({why})" for session, why in sessions.items())
+    where = listed(map(str, trees), _NAMED_FILES)
     return CannotRewind(
-        f"Another session has worked in {work_tree} since then, and taking the files back would lose its work: {named}. "
+        f"Another session has worked in {where} since then, and taking the files back would lose its work: {named}. "
         "Nothing was touched. Take back the conversation alone, or restore the files yourself. To keep sessions apart, "
         "start them with --worktree.",
         reason="shared_tree",
@@ -640,6 +694,6 @@ def cannot_write(task: Task) -> bool:
     return options is not None and (options.writes, options.asks) == ("nothing", "never")
 
 
-def _is_in(directory: str | None, work_tree: Path) -> bool:
+def _is_in(directory: str | None, trees: Sequence[Path]) -> bool:
     root = None if directory is None else repository_root(Path(directory))
-    return root is not None and root.resolve() == work_tree.resolve()
+    return root is not None and any(root.resolve() == tree.resolve() for tree in trees)

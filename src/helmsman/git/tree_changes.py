@@ -86,7 +86,7 @@ def diff(tree: Worktree) -> TreeDiff:
     """
 
     with ExitStack() as stack:
-        return _joined([side.diff for side in _sides(tree, stack)])
+        return joined([side.diff for side in _sides(tree, stack)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +121,7 @@ def _sides(
     return sides
 
 
-def _joined(diffs: Sequence[TreeDiff]) -> TreeDiff:
+def joined(diffs: Sequence[TreeDiff]) -> TreeDiff:
     """Return the changes of several repositories as one."""
     return TreeDiff(
         patch=b"".join(one.patch for one in diffs),
@@ -165,7 +165,7 @@ def diff_and_view(tree: Worktree, view: DiffView) -> tuple[TreeDiff, str]:
                 since = view.since if side.tree is tree else None
                 arguments = (*options, since or side.tree.base, side.snapshot.tree, "--", *paths)
                 text += _with_moves(_diff_tree(side.git, prefix, *arguments), prefix).decode("utf-8", "replace")
-        return _joined([side.diff for side in sides]), text
+        return joined([side.diff for side in sides]), text
 
 
 def diff_of_directory(directory: Path, since: str | None = None, *, state_dir: Path) -> TreeDiff:
@@ -425,7 +425,7 @@ def apply(
     with ExitStack() as stack:
         _lock(tree, stack)
         sides = _sides(tree, stack)
-        diff = _joined([side.diff for side in sides])
+        diff = joined([side.diff for side in sides])
         if check is not None:
             check(diff)
         _check_paths(tree, only)
@@ -435,7 +435,7 @@ def apply(
         applied = [one for _, one in planned]
         how: Literal["clean", "three-way"] = "clean" if all(one.how == "clean" for one in applied) else "three-way"
         files = tuple(file for one in applied for file in one.files)
-        return Applied(files=files, how=how, diff=diff if only is None else _joined([one.diff for one in applied]))
+        return Applied(files=files, how=how, diff=diff if only is None else joined([one.diff for one in applied]))
 
 
 def _lock(tree: Worktree, stack: ExitStack) -> None:
@@ -497,7 +497,7 @@ def discard_part(tree: Worktree, only: Selection, *, check: Callable[[TreeDiff],
     with ExitStack() as stack:
         _lock(tree, stack)
         sides = _sides(tree, stack)
-        check(_joined([side.diff for side in sides]))
+        check(joined([side.diff for side in sides]))
         _check_paths(tree, only)
         planned: list[PlannedWrite] = []
         files: list[FileStat] = []
@@ -635,7 +635,7 @@ def commit_worktrees(tree: Worktree, message: str, *, digest: str) -> tuple[Comm
     ready = list[_Ready]()
     with ExitStack() as stack:
         sides = _sides(tree, stack, private_index)
-        if _joined([side.diff for side in sides]).digest != digest:
+        if joined([side.diff for side in sides]).digest != digest:
             raise DiffChanged(f"The changes in {tree.path} are not those shown. Nothing was committed; look again.")
         for side in sides:
             one, wanted, seen = side.tree, side.snapshot.tree, replace(side.git, index=None)

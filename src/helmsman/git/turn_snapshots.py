@@ -163,11 +163,15 @@ class Undo(Value, frozen=True, kw_only=True):
 
 
 class SessionSnapshots(Value, frozen=True, kw_only=True):
-    """Snapshots of a session by turn, oldest first, and their location."""
+    """Snapshots of a session by turn, oldest first, and their location.
+
+    A session in several repositories has a record for each. All but the first have the name of the worktree (`tree`).
+    """
 
     session_id: str
     work_tree: Path
     git_dir: Path
+    tree: str = ""
     turns: tuple[TurnSnapshot, ...] = ()
     undo: Undo | None = None
 
@@ -184,6 +188,26 @@ class SessionSnapshots(Value, frozen=True, kw_only=True):
 
 
 # --- location --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotPlace:
+    """Working tree of a session, with the `tree` of its record there.
+
+    Its paths begin with `prefix` where they are shown. `leave_out` are files that are not work of the session.
+    """
+
+    git: Git
+    session_id: str
+    tree: str = ""
+    prefix: str = ""
+    leave_out: tuple[str, ...] = ()
+
+    @property
+    def known(self) -> SessionSnapshots | None:
+        """The record. One of another repository that was at this place does not count."""
+        known = read_snapshots(self.git.place, self.session_id, self.tree)
+        return known if known is not None and known.git_dir == self.git.git_dir else None
 
 
 def git_of(directory: Path, state_dir: Path, known: SessionSnapshots | None = None) -> Git | None:
@@ -205,14 +229,7 @@ def git_of(directory: Path, state_dir: Path, known: SessionSnapshots | None = No
 # --- taking ----------------------------------------------------------------------------------------------------------
 
 
-def take_before(
-    git: Git,
-    session_id: str,
-    task_id: str,
-    *,
-    leave_out: Collection[str] = (),
-    is_in_time: Callable[[], bool] = lambda: True,
-) -> None:
+def take_before(place: SnapshotPlace, task_id: str, *, is_in_time: Callable[[], bool] = lambda: True) -> None:
     """Record the content of a working tree before a turn.
 
     `is_in_time` is called after all files were read, and returns whether the turn had not begun yet; if it had, nothing
@@ -221,32 +238,37 @@ def take_before(
     Raises:
         WorktreeError: The changes are too large, or git cannot read the tree.
     """
-    taken_at = datetime.now(UTC)
-    with _read(git, leave_out) as (seen, before):
+    taken_at, git = datetime.now(UTC), place.git
+    with _read(git, place.leave_out) as (seen, before):
         head = _quick_head(git)
         if not is_in_time():
             return
         head = head or seen.commit("HEAD")
-        known = read_snapshots(git.place, session_id)
+        known = read_snapshots(git.place, place.session_id, place.tree)
         if known is None:
             _forget_unused(git.place)
         if known is None or known.git_dir != git.git_dir or known.work_tree != git.work_tree:
             _forget(git.place, known)
-            known = SessionSnapshots(session_id=session_id, work_tree=git.work_tree, git_dir=git.git_dir)
+            known = _empty_record(place)
         turn = TurnSnapshot(task_id=task_id, before=before, head=head, taken_at=taken_at)
         others = (one for one in known.turns if one.task_id != task_id)
         _keep(seen, known, replace(known, turns=(*others, turn)[-MOST_TURNS:]))
 
 
-def take_after(git: Git, session_id: str, task_id: str, *, leave_out: Collection[str] = ()) -> None:
+def _empty_record(place: SnapshotPlace) -> SessionSnapshots:
+    git = place.git
+    return SessionSnapshots(session_id=place.session_id, work_tree=git.work_tree, git_dir=git.git_dir, tree=place.tree)
+
+
+def take_after(place: SnapshotPlace, task_id: str) -> None:
     """Record the content of a working tree after a turn, if the snapshot before it exists.
 
     Raises:
         WorktreeError: The changes are too large, or git cannot read the tree.
     """
-    with _read(git, leave_out, marks=True) as (seen, after):
-        known = read_snapshots(git.place, session_id)
-        if known is None or known.of_task(task_id) is None or known.git_dir != git.git_dir:
+    with _read(place.git, place.leave_out, marks=True) as (seen, after):
+        known = place.known
+        if known is None or known.of_task(task_id) is None:
             return
         turns = (replace(turn, after=after.tree) if turn.task_id == task_id else turn for turn in known.turns)
         _keep(seen, known, replace(known, turns=tuple(turns)))
@@ -379,41 +401,50 @@ def _index_version(git: Git) -> list[int] | None:
 # --- records ---------------------------------------------------------------------------------------------------------
 
 
-def read_snapshots(state_dir: Path, session_id: str) -> SessionSnapshots | None:
-    """Return the record of a session's snapshots, if there is one."""
-    known = _read_record(_record(state_dir, session_id))
+def read_snapshots(state_dir: Path, session_id: str, tree: str = "") -> SessionSnapshots | None:
+    """Return the record of a session's snapshots in one working tree, if there is one."""
+    known = _read_record(_record(state_dir, session_id, tree))
     return known if known is not None and known.session_id == session_id else None
 
 
-def keep_undo(git: Git, session_id: str, undo: Undo | None) -> None:
+def all_snapshots(state_dir: Path, session_id: str) -> list[SessionSnapshots]:
+    """Return the records of a session in all its repositories."""
+    found = map(_read_record, sorted((state_dir / _FOLDER).glob(_record(state_dir, session_id, "*").name)))
+    others = [one for one in found if one is not None and one.session_id == session_id]
+    first = read_snapshots(state_dir, session_id)
+    return others if first is None else [first, *others]
+
+
+def keep_undo(place: SnapshotPlace, git: Git, undo: Undo | None) -> None:
     """Record how to undo a rewind. `git` is from `state_now`, and the call must be inside its block."""
-    known = read_snapshots(git.place, session_id)
-    fresh = SessionSnapshots(session_id=session_id, work_tree=git.work_tree, git_dir=git.git_dir)
-    _keep(git, known, replace(known or fresh, undo=undo))
+    known = read_snapshots(git.place, place.session_id, place.tree)
+    _keep(git, known, replace(known or _empty_record(place), undo=undo))
 
 
-def change_undo(git: Git, session_id: str, undo: Undo | None, *, heir: str | None = None) -> None:
+def change_undo(place: SnapshotPlace, undo: Undo | None, *, heir: str | None = None) -> None:
     """Record how to undo a rewind, outside a `state_now` block.
 
     `heir` is a session that continues the conversation; it receives the snapshots. In a directory without git there are
-    no snapshots, and the git directory of `git` need not exist.
+    no snapshots, and the git directory need not exist.
     """
+    git = place.git
     with _alone(git):
-        keep_undo(git, session_id, undo)
-        known = read_snapshots(git.place, session_id)
+        keep_undo(place, git, undo)
+        known = read_snapshots(git.place, place.session_id, place.tree)
         if heir is not None and known is not None:
-            _keep(git, read_snapshots(git.place, heir), replace(known, session_id=heir, undo=None))
+            _keep(git, read_snapshots(git.place, heir, place.tree), replace(known, session_id=heir, undo=None))
 
 
 def forget_snapshots(state_dir: Path, session_id: str) -> None:
     """Remove a session's snapshots. Git's garbage collection removes their objects later."""
-    _forget(state_dir, read_snapshots(state_dir, session_id))
+    for known in all_snapshots(state_dir, session_id):
+        _forget(state_dir, known)
 
 
 def _keep(git: Git, known: SessionSnapshots | None, wanted: SessionSnapshots) -> None:
     before = known.trees if known is not None else set[str]()
     _change_references(git, wanted.session_id, "update", wanted.trees - before)
-    path = _record(git.place, wanted.session_id)
+    path = _record(git.place, wanted.session_id, wanted.tree)
     replace_file(path, json.dumps(pack(wanted)), durable=False)
     _change_references(git, wanted.session_id, "delete", before - wanted.trees)
 
@@ -435,7 +466,7 @@ def _forget(state_dir: Path, known: SessionSnapshots | None) -> None:
     if git.git_dir.is_dir():
         with suppress(WorktreeError), git.viewed() as seen:  # a damaged repository keeps them
             _change_references(seen, known.session_id, "delete", known.trees)
-    _record(state_dir, known.session_id).unlink(missing_ok=True)
+    _record(state_dir, known.session_id, known.tree).unlink(missing_ok=True)
 
 
 def _forget_unused(state_dir: Path) -> None:
@@ -456,8 +487,8 @@ def _folder(state_dir: Path) -> Path:
     return folder
 
 
-def _record(state_dir: Path, session_id: str) -> Path:
-    return state_dir / _FOLDER / f"session-{_short(session_id)}.json"
+def _record(state_dir: Path, session_id: str, tree: str) -> Path:
+    return state_dir / _FOLDER / f"session-{_short(session_id)}{tree and f'-{tree}'}.json"
 
 
 def _short(text: str) -> str:
@@ -480,14 +511,13 @@ def _read_record(path: Path) -> SessionSnapshots | None:
 class RewindTarget:
     """State to which a working tree is to be rewound.
 
-    `after` is the tree after the last turn, or after the rewind that is undone. `leave_out` are files that are not work of
-    the session. `others` are the turns of other sessions in the same tree since then, oldest first.
+    `after` is the tree after the last turn, or after the rewind that is undone. `others` are the turns of other sessions in
+    the same tree since then, oldest first.
     """
 
-    git: Git
+    place: SnapshotPlace
     wanted: Snapshot
     after: str | None
-    leave_out: Collection[str] = ()
     others: Mapping[str, Sequence[TurnSnapshot]] = field(default_factory=dict[str, "Sequence[TurnSnapshot]"])
 
 
@@ -515,7 +545,8 @@ def plan_rewind(target: RewindTarget) -> FilesRewind:
     """
     with _planned(target) as (plan, own):
         lost = {session: _lost(own, turns, plan) for session, turns in target.others.items()}
-        return replace(plan, lost={session: tuple(map(shown, paths)) for session, paths in lost.items() if paths})
+        named = {session: _named(target.place, paths) for session, paths in lost.items() if paths}
+        return replace(plan, lost=named)
 
 
 def _lost(git: Git, turns: Sequence[TurnSnapshot], plan: FilesRewind) -> list[str]:
@@ -536,46 +567,52 @@ def _lost(git: Git, turns: Sequence[TurnSnapshot], plan: FilesRewind) -> list[st
     return sorted(path for path in touched if path in was_changed[begun_with[path]] and path in is_undone[left[path]])
 
 
-def rewind_files(target: RewindTarget, agree: Callable[[FilesRewind, Git], None]) -> FilesRewind:
-    """Rewind a working tree, all or nothing.
+def rewind_files(
+    targets: Sequence[RewindTarget], agree: Callable[[Sequence[tuple[FilesRewind, Git]]], None]
+) -> list[FilesRewind]:
+    """Rewind working trees: all of them, or none.
 
-    `agree` receives exactly the change that will be made, and git with a view; an exception it raises cancels the
-    rewind.
+    `agree` receives exactly the changes that will be made, each with a git that has a view; an exception it raises
+    cancels the rewind.
 
     Raises:
         ApplyConflict: A file is in the way. Nothing was touched.
         WorktreeError: Git failed, or a file cannot be written. Nothing was touched, or everything was restored.
     """
-    with one_at_a_time(target.git), _planned(target) as (plan, own):
-        agree(plan, replace(own, index=None))
-        write([plan_exchange(own, plan.now.tree, plan.wanted)])
-        return plan
+    with ExitStack() as stack:
+        for git in sorted((one.place.git for one in targets), key=lambda git: git.common_dir):  # as `apply` does
+            stack.enter_context(one_at_a_time(git))
+        planned = [stack.enter_context(_planned(target)) for target in targets]
+        agree([(plan, replace(own, index=None)) for plan, own in planned])
+        write([plan_exchange(own, plan.now.tree, plan.wanted) for plan, own in planned])
+        return [plan for plan, _ in planned]
 
 
 @contextmanager
 def _planned(target: RewindTarget) -> Iterator[tuple[FilesRewind, Git]]:
-    wanted, after, leave_out = target.wanted, target.after, target.leave_out
-    with state_now(target.git, leave_out) as (seen, now, index), scratch(seen) as own:
+    place, wanted = target.place, target.wanted
+    with state_now(place.git, place.leave_out) as (seen, now, index), scratch(seen) as own:
         own = replace(own, objects=None)  # objects created here must persist
         assert own.index is not None
         with suppress(FileNotFoundError):  # the index does not exist
             shutil.copy2(index, own.index)
         differing = _differing(own, now.tree, wanted.tree)
-        left = _left(own, differing, {*now.left_out, *wanted.left_out, *now.nested, *leave_out})
+        left = _left(own, differing, {*now.left_out, *wanted.left_out, *now.nested, *place.leave_out})
         ignored, large = _ignored_by_now(own.work_tree, [path for path, (old, _) in differing.items() if not old], left)
         left |= large
         if ignored:
             index_files(own, ignored)
             now = replace(now, tree=own.text("write-tree"))
         tree = _with_left(own, wanted.tree, now.tree, left)
-        diff = compare(own, now.tree, tree, replace(now, left_out={}))
+        diff = compare(own, now.tree, tree, replace(now, left_out={}), place.prefix)
         since = None
-        if after is not None:
-            since = tuple(map(shown, sorted({*_differing(own, after, now.tree)} & {*_differing(own, now.tree, tree)})))
-        yield (
-            FilesRewind(now=now, wanted=tree, diff=diff, left=tuple(map(shown, sorted(left))), changed_since=since),
-            own,
-        )
+        if target.after is not None:
+            since = _named(place, {*_differing(own, target.after, now.tree)} & {*_differing(own, now.tree, tree)})
+        yield FilesRewind(now=now, wanted=tree, diff=diff, left=_named(place, left), changed_since=since), own
+
+
+def _named(place: SnapshotPlace, paths: Iterable[str]) -> tuple[str, ...]:
+    return tuple(place.prefix + shown(path) for path in sorted(paths))
 
 
 def _differing(git: Git, before: str, after: str) -> dict[str, tuple[str, str]]:

@@ -20,7 +20,7 @@ from helmsman.base.truncate import shortened
 from helmsman.capabilities.rewinding import cannot_write
 from helmsman.capabilities.usage_report import GroupBy, UsageGroup, tokens
 from helmsman.errors import EngineRefused, HelmsmanError, InvalidInput, Unsupported
-from helmsman.git.turn_snapshots import read_snapshots
+from helmsman.git.turn_snapshots import all_snapshots
 from helmsman.git.worktree import projects
 from helmsman.model.events import AgentMessage, Item, ModelUsage, PastTurn, Review, UserMessage
 from helmsman.model.options import DEFAULT_AGENT
@@ -702,8 +702,9 @@ def _unchanged(tasks: Sequence[Task], state_dir: Path) -> set[str]:
     """Return the ids of the tasks whose turn changed no file, by its sandbox or the snapshots of git. Blocks."""
     found = {task.id for task in tasks if cannot_write(task)}
     for session in {task.session_id for task in tasks if task.session_id is not None}:
-        known = read_snapshots(state_dir, session)
-        found.update(turn.task_id for turn in (known.turns if known else ()) if turn.after == turn.before.tree)
+        turns = [turn for known in all_snapshots(state_dir, session) for turn in known.turns]
+        changed = {turn.task_id for turn in turns if turn.after != turn.before.tree}
+        found.update({turn.task_id for turn in turns} - changed)
     return found
 
 
