@@ -181,6 +181,29 @@ async def test_codex_installs_the_plugin_and_tells_its_model_of_skills_and_tools
     end_hub(Path(codex.cli.env["HELMSMAN_STATE_DIR"]))
 
 
+async def test_codex_takes_the_package_of_agent_plugins(
+    codex: Program, codex_home: CodexHome, model: ScriptedModel, tmp_path: Path
+) -> None:
+    """With the manifest and the servers of Agent Plugins 1.0 alone."""
+    codex_home.configure(features={"plugins": True})
+    on_path(codex, "codex")
+    script, started_in = Path(codex.cli.env["HOME"], "bin", "helmsman"), tmp_path / "started-in"
+    server = f'HELMSMAN_DETACH=0 exec "{sys.executable}" -m helmsman "$@"'
+    script.write_text(f'#!/bin/sh\necho "$PLUGIN_ROOT" > "{started_in}"\n{server}\n', encoding="utf-8")
+    script.chmod(0o755)
+    market = tmp_path / "market"
+    shutil.copytree(
+        PLUGIN.parent, market, ignore=shutil.ignore_patterns(".claude-plugin", ".codex-plugin", ".mcp.json")
+    )
+    await codex.run("plugin", "marketplace", "add", str(market))
+    await codex.run("plugin", "add", "helmsman@helmsman")
+    model.otherwise(say("done"))
+    await codex.run("exec", "--skip-git-repo-check", "go")
+    told = json.dumps(model.requests[-1].body)
+    assert all(f"helmsman:{skill.name}" in told for skill in (PLUGIN / "skills").iterdir())
+    assert Path(started_in.read_text(encoding="utf-8").strip(), "mcp.json").exists()
+
+
 async def test_codex_lists_what_was_installed(codex: Program) -> None:
     config = Path(codex.cli.env["CODEX_HOME"], "config.toml")
     before = config.read_text(encoding="utf-8")

@@ -30,7 +30,7 @@ CONVENTIONS = {
     "MCP server card, AI catalog": "httpd/test_public.py",
     "Claude Code plugin and marketplace": "cli/test_install_in_clients.py",
     "Codex plugin and marketplace": "cli/test_install_in_clients.py",
-    "Agent Plugins": "clients_config/test_plugin.py",
+    "Agent Plugins": "clients_config/test_plugin.py cli/test_install_in_clients.py",
     "Agent Skills": "cli/test_install_in_clients.py",
     "Agent Client Protocol, as agent and as client": "acp_server agents/acp",
     "ACP registry": "agents/test_acp_registry.py",
