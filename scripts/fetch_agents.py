@@ -1,7 +1,7 @@
 """Fetches from npm the coding agents that Helmsman is tested with beside Codex, and a Node that is new enough for them.
 
 They go to `.cache/agents/` in the repository (or to $HELMSMAN_AGENTS_CACHE), in the versions named here: on an older Node
-npm would silently choose older ones. What is there already is left alone. About 1.5 GB. Needs npm (see `fetch_codex.py`).
+npm would silently choose older ones. What is there already is left alone. About 2 GB. Needs npm (see `fetch_codex.py`).
 
     python scripts/fetch_agents.py
 """
@@ -20,10 +20,13 @@ PACKAGES = {
     "@qwen-code/qwen-code": "0.24.4",
     "@agentclientprotocol/claude-agent-acp": "0.99.1",
     "@agentclientprotocol/codex-acp": "2.6.0",
+    "@moonshot-ai/kimi-code": "2.1.0",
+    "@nanocollective/nanocoder": "1.30.0",
 }
 NATIVE = {
     "opencode-{platform}": "1.18.33",
     "@github/copilot-{platform}": "1.0.102",
+    "@kilocode/cli-{platform}": "7.7.7",
     "node-{platform}": "24.9.0",
 }
 """Packages that hold a program for one platform; those without it are only loaders."""

@@ -17,6 +17,8 @@ from helmsman.testing.agents import agent_environment
 REPOSITORY = Path(__file__).parents[1]
 CACHE = Path(os.environ.get("HELMSMAN_AGENTS_CACHE") or REPOSITORY / ".cache" / "agents").absolute()
 NAMES = ("gemini", "opencode", "qwen", "copilot")
+MORE = ("kilo", "kimi", "nanocoder")
+"""Agents with a smaller profile."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,9 @@ def find_agent_command(name: str) -> tuple[str, ...] | None:
         "opencode": (str(modules / f"opencode-{native}" / "bin" / "opencode"), "acp"),
         "qwen": (node, str(modules / "@qwen-code/qwen-code/cli.js"), "--acp"),
         "copilot": (str(modules / f"@github/copilot-{native}" / "copilot"), "--acp"),
+        "kilo": (str(modules / f"@kilocode/cli-{native}" / "bin" / "kilo"), "acp"),
+        "kimi": (node, str(modules / "@moonshot-ai/kimi-code/dist/main.mjs"), "acp"),
+        "nanocoder": (node, str(modules / "@nanocollective/nanocoder/dist/cli.js"), "--acp"),
     }[name]
 
 

@@ -61,14 +61,9 @@ def test_the_package_is_installed_in_the_version_of_the_registry_without_its_scr
     assert installed.startswith("install --omit=dev --ignore-scripts")
 
 
-def test_the_table_of_an_agent_has_what_is_known_of_it() -> None:
+def test_the_table_of_an_agent_is_one_of_the_settings() -> None:
     table = tomllib.loads(registered("kimi").table(("/bin/kimi", "acp")))["agents"]["kimi"]
-    assert table == {
-        "command": ["/bin/kimi", "acp"],
-        "title": "Kimi Code",
-        "mode": "default",
-        "writable": ["~/.kimi-code"],
-    }
+    assert table == {"command": ["/bin/kimi", "acp"], "title": "Kimi Code"}
 
 
 def test_every_entry_has_an_exact_version_and_a_checksum() -> None:

@@ -42,7 +42,7 @@ class NotInstalled(HelmsmanError):
 class RegisteredAgent(Value, frozen=True, kw_only=True):
     """Agent in the registry. `integrity` is the checksum of its package, as npm writes it.
 
-    `mode` is the one in which it asks, and `writable` are directories that it must write to, as far as they are known.
+    Of an `examined` one, Helmsman knows which files of a repository it runs.
     """
 
     id: str
@@ -54,14 +54,11 @@ class RegisteredAgent(Value, frozen=True, kw_only=True):
     program: str
     integrity: str
     args: tuple[str, ...] = ()
-    mode: str | None = None
-    writable: tuple[str, ...] = ()
+    examined: bool = False
 
     def table(self, command: Sequence[str]) -> str:
         """Return the table of `helmsman.toml` that makes it an agent of the user."""
-        values = {"command": command, "title": self.name, "mode": self.mode, "writable": self.writable}
-        lines = (f"{key} = {json.dumps(value)}\n" for key, value in values.items() if value)
-        return f"[agents.{self.id}]\n{''.join(lines)}"
+        return f"[agents.{self.id}]\ncommand = {json.dumps(command)}\ntitle = {json.dumps(self.name)}\n"
 
     def install(self) -> tuple[str, ...]:
         """Install the agent in the user's data directory, and return its command. Blocks.

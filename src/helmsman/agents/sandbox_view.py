@@ -61,7 +61,8 @@ TOOLS: Final = (
 
 LOGINS: Final = (
     *(".claude", ".claude.json", ".config/github-copilot", ".config/opencode", ".copilot", ".gemini"),
-    *(".local/share/opencode", ".qwen"),
+    *(".local/share/opencode", ".qwen", ".config/kilo", ".local/share/kilo", ".kilocode", ".kimi-code"),
+    *(".config/nanocoder", ".local/share/nanocoder"),
 )
 """Places below the home where agents other than Codex keep their logins, settings and sessions."""
 

@@ -190,6 +190,7 @@ _PROTECTED_NAMES: Final = frozenset(
     [
         *(".git", ".codex", ".agents", "helmsman.toml"),
         *(".claude", ".mcp.json", ".gemini", ".opencode", "opencode.json", "opencode.jsonc", ".qwen", ".copilot"),
+        *(".kilo", ".kilocode", "kilo.json", "kilo.jsonc", ".kimi-code", ".nanocoder", "agents.config.json"),
     ]
 )
 """Configuration of git, of agents and of Helmsman; `allow_workspace_patches` never covers a change to it."""

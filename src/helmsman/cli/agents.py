@@ -444,6 +444,7 @@ def add_command(name: str | None, refresh: bool, agreed: bool, as_json: bool) ->
     path.parent.mkdir(parents=True, exist_ok=True)
     # At the end of the file: comments and order of the user's entries stay.
     replace_file(path, f"{content.rstrip()}\n\n{agent.table(words)}".lstrip(), mode=0o600)
-    said = f"Installed. Try it: helmsman run --agent {agent.id} --trust-repository"
+    trust = "" if agent.examined else " --trust-repository"
+    said = f"Installed. Try it: helmsman run --agent {agent.id}{trust}"
     print_result(said, {"agent": agent.id, "version": agent.version, "command": list(words)}, as_json=as_json)
     return ExitCode.OK

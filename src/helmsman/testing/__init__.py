@@ -3,7 +3,7 @@
 - `ScriptedModel` and the words of its scripts (`say`, `run`, `patch`, …): what Codex's model answers.
 - `ScriptedCloud`: the backend of `codex cloud`. `FakeAppServer`: an app-server that misbehaves as told.
 - `FakeAcpAgent`: an agent of the Agent Client Protocol that does.
-- `agent_environment`: the same model for Claude Code, Gemini, OpenCode, Qwen and Copilot (`SCRIPTED_AGENTS`).
+- `agent_environment`: the same model for Claude Code, Gemini, OpenCode and others (`SCRIPTED_AGENTS`).
 - `CodexHome`: its own Codex configuration for each test; `codex_versions`: the binaries to test with.
 - `helmsman.testing.plugin`: pytest fixtures around all of it; load it with `pytest_plugins`.
 """

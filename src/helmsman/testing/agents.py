@@ -43,7 +43,7 @@ def _gemini(address: str, _home: Path) -> dict[str, str]:
     return {"GEMINI_API_KEY": "dummy", "GOOGLE_GEMINI_BASE_URL": address}
 
 
-def _opencode(address: str, _home: Path) -> dict[str, str]:
+def _opencode(address: str, _home: Path, prefix: str = "OPENCODE") -> dict[str, str]:
     provider = {
         "npm": "@ai-sdk/openai-compatible",
         "options": {"baseURL": f"{address}/v1", "apiKey": "dummy"},
@@ -52,8 +52,25 @@ def _opencode(address: str, _home: Path) -> dict[str, str]:
     # One model for all: OpenCode asks a small one for titles.
     named = {"provider": {"fake": provider}, "model": f"fake/{_MODEL}", "small_model": f"fake/{_MODEL}"}
     # Each of these would ask the network when OpenCode starts.
-    off = ("AUTOUPDATE", "MODELS_FETCH", "DEFAULT_PLUGINS", "LSP_DOWNLOAD")
-    return {"OPENCODE_CONFIG_CONTENT": json.dumps(named), **{f"OPENCODE_DISABLE_{one}": "1" for one in off}}
+    off = ("AUTOUPDATE", "MODELS_FETCH", "DEFAULT_PLUGINS", "LSP_DOWNLOAD", "SHARE", "SESSION_INGEST")
+    return {f"{prefix}_CONFIG_CONTENT": json.dumps(named), **{f"{prefix}_DISABLE_{one}": "1" for one in off}}
+
+
+def _kilo(address: str, home: Path) -> dict[str, str]:
+    return _opencode(address, home, "KILO") | {"KILO_TELEMETRY_LEVEL": "off"}
+
+
+def _kimi(address: str, _home: Path) -> dict[str, str]:
+    named = {"NAME": _MODEL, "API_KEY": "dummy", "BASE_URL": f"{address}/v1", "PROVIDER_TYPE": "openai"}
+    return {f"KIMI_MODEL_{name}": value for name, value in named.items()}
+
+
+def _nanocoder(address: str, home: Path) -> dict[str, str]:
+    provider = {"name": "fake", "baseUrl": f"{address}/v1", "apiKey": "dummy", "models": [_MODEL]}
+    folder = home / ".config" / "nanocoder"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "agents.config.json").write_text(json.dumps({"nanocoder": {"providers": [provider]}}), encoding="utf-8")
+    return {}
 
 
 def _qwen(address: str, _home: Path) -> dict[str, str]:
@@ -77,6 +94,9 @@ _VARIABLES: Final[Mapping[str, Callable[[str, Path], dict[str, str]]]] = {
     "opencode": _opencode,
     "qwen": _qwen,
     "copilot": _copilot,
+    "kilo": _kilo,
+    "kimi": _kimi,
+    "nanocoder": _nanocoder,
 }
 
 SCRIPTED_AGENTS: Final = tuple(_VARIABLES)

@@ -220,7 +220,7 @@ def _without_none(**values: Any) -> _Json:
 # other required arguments are filled in.
 
 
-SHELLS: Final = ("run_shell_command", "bash", "Bash", "shell")
+SHELLS: Final = ("run_shell_command", "bash", "Bash", "shell", "execute_bash")
 WRITERS: Final = ("write_file", "write", "create", "Write")
 EDITORS: Final = ("replace", "edit", "Edit")
 _PATHS: Final = ("file_path", "filePath", "absolute_path", "path")

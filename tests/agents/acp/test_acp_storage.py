@@ -211,7 +211,7 @@ def test_invalid_records_are_left_out(tmp_path: Path) -> None:
     database = tmp_path / ".local" / "share" / "opencode" / "opencode.db"
     _lines(database, ["no database"])
     found = [profile.reader({"HOME": str(tmp_path)}) for profile in KNOWN]
-    assert [len(list(reader.sessions())) for reader in found if reader is not None] == [0, 0, 1, 0]
+    assert [len(list(reader.sessions())) for reader in found if reader is not None] == [0, 0, 1, 0, 0]
 
 
 def test_records_nested_too_deeply_are_left_out(tmp_path: Path) -> None:

@@ -26,7 +26,9 @@ import anyio.to_thread
 
 from helmsman.agents.acp.copilot import Copilot
 from helmsman.agents.acp.gemini import Gemini
-from helmsman.agents.acp.opencode import OpenCode
+from helmsman.agents.acp.kimi import Kimi
+from helmsman.agents.acp.nanocoder import Nanocoder
+from helmsman.agents.acp.opencode import Kilo, OpenCode
 from helmsman.agents.acp.profile import OwnAgent
 from helmsman.agents.acp.qwen import Qwen
 from helmsman.agents.environment import digest_of, launch_environment
@@ -59,7 +61,7 @@ if TYPE_CHECKING:
     from helmsman.agents.transcripts import CarriedTranscripts
     from helmsman.settings import ConfigFile, Settings
 
-KNOWN: Final[tuple[Profile, ...]] = (Gemini(), OpenCode(), Qwen(), Copilot())
+KNOWN: Final[tuple[Profile, ...]] = (Gemini(), OpenCode(), Qwen(), Copilot(), Kilo(), Kimi(), Nanocoder())
 
 
 def _directories(value: Any) -> tuple[Path, ...]:

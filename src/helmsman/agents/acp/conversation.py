@@ -23,9 +23,12 @@ from helmsman.agents.acp.profile import MODE, AgentAccess
 from helmsman.agents.acp.updates import (
     ACTS,
     CANCELLED,
+    ELICITATION,
     REQUEST,
     Asking,
     TurnItems,
+    cancelling,
+    is_form,
     joined,
     read_question,
     refusing,
@@ -512,7 +515,7 @@ class AcpConversation(Conversation):
         """Handle a notification."""
         if method != "session/update":
             return
-        update = mapping(params.get("update"))
+        update = self._profile.read_update(mapping(params.get("update")))
         settings = self._profile.settings_in(update)
         self._hear(settings)
         # A replay while the session is loaded is history, not news.
@@ -603,6 +606,8 @@ class AcpConversation(Conversation):
         # After a restart of the hub the request is read again. An earlier owner has answered it.
         if request.was_answered and request.method != REQUEST:
             return True
+        if request.method == ELICITATION and is_form(request.params):
+            return self._on_form(request)
         if request.method == _STEERING and self._profile.steering == "when asked":
             return self._give_later(request)
         if request.method != REQUEST:
@@ -632,6 +637,14 @@ class AcpConversation(Conversation):
         else:
             self.untold[call_id] = waiting
             self.engine.tasks.start_soon(self._refuse_untold, turn, waiting)
+        return True
+
+    def _on_form(self, request: IncomingRequest) -> bool:
+        turn = self.turn
+        # No answer of Helmsman's own: only a user can fill in a form.
+        if turn is None or turn.interrupted or self.stopped or self.access.answers is not None:
+            return self.peer.respond(request.id, cancelling(request.params))
+        self._ask(turn, OpenRequest(request, None))
         return True
 
     def _ask(self, turn: AcpTurn, waiting: OpenRequest) -> None:
@@ -715,7 +728,7 @@ class AcpConversation(Conversation):
             raise QuestionNotOpen.any_more(question.id)
         turn, request = self.turn, waiting.request
         result = write_answer(request.params, waiting.question, choices)
-        granted = result not in (CANCELLED, refusing(request.params))
+        granted = result not in (cancelling(request.params), refusing(request.params))
         if turn is not None and not granted:
             turn.decline(request)
             reason = choices[0].reason if choices else None
@@ -736,7 +749,7 @@ class AcpConversation(Conversation):
 
     def _withdraw(self, question_id: str) -> None:
         waiting = self.questions.pop(question_id)
-        self.peer.respond(waiting.request.id, CANCELLED)
+        self.peer.respond(waiting.request.id, cancelling(waiting.request.params))
         self.deliver(
             QuestionClosed(session_id=self.session.id, question_id=question_id, answer=None, by=str(TURN_ENDED))
         )

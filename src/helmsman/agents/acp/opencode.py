@@ -1,4 +1,6 @@
-"""OpenCode: its profile, and its sessions in SQLite databases, read beside the OpenCode that may be writing them.
+"""OpenCode and Kilo, which is made of it: their profiles, and their sessions in SQLite databases.
+
+They are read beside the program that may be writing them.
 
 Sessions that were begun in OpenCode itself share `opencode.db`. Each session of Helmsman has a directory with a database,
 which its sandbox may write: its contents are not trusted, and count for that session only. A file `<session>.place`
@@ -13,6 +15,7 @@ import secrets
 import shutil
 import sqlite3
 import time
+from abc import abstractmethod
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,6 +26,7 @@ from helmsman.agents.protocol import SessionInfo, Trust
 from helmsman.agents.session_files import Gathering, SessionReader, StoredTurn, is_id, spending_of, used_in
 from helmsman.base.files import replace_file, size_and_time
 from helmsman.base.json_values import amount, count, integer, json_object, mapping, optional_text, text
+from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput
 from helmsman.model.events import Usage
 
@@ -33,11 +37,55 @@ if TYPE_CHECKING:
     from helmsman.model.options import SessionOptions
 
 
-_AGENT = "build"
-"""Its own agent that may do everything, with the permissions below."""
+PLACES = "helmsman"
+"""Below its data, a directory for each session of Helmsman."""
 
 
-class OpenCode(Profile):
+class PlacePerSession(Profile):
+    """Profile of an agent that keeps the data of all sessions in one place: each session of Helmsman has its own."""
+
+    @abstractmethod
+    def home(self, env: Mapping[str, str]) -> AgentHome: ...
+
+    def check_place(self, place: Path) -> None:
+        """Take away what a command has left there, and a later process would obey. Blocks, briefly."""
+
+    def session_place(self, session_id: str, env: Mapping[str, str], *, enforced: bool) -> Path | None:
+        places = self.home(env).path / PLACES
+        if not session_id:
+            # The id of the session is known only after its start, so the directory has a random name.
+            place = places / secrets.token_hex(8)
+            place.mkdir(mode=0o700, parents=True)
+            return place
+        place_of_session = place_of(places, session_id)
+        if place_of_session is not None:
+            # Before every start: the previous process ran commands that could write here.
+            self.check_place(place_of_session)
+        elif enforced:
+            raise InvalidInput(
+                f"Session {session_id} was begun in {self.title} itself, in one place with all other sessions, which a "
+                "sandbox would have to show. Start a new session instead.",
+                parameter="unenforced",
+            )
+        return place_of_session
+
+    def was_begun(self, session_id: str, place: Path) -> None:
+        name_place(place, session_id)
+
+
+_TRUST = Trust(
+    asking_mode="build",  # its own agent that may do everything, with the permissions below
+    reading_mode=None,
+    asking_options={},
+    acts_unasked=False,  # a command could change what its own session may do
+    memory=(),
+    runs_repository_files=False,
+    variables=("OPENCODE_*", "*_API_KEY"),  # its settings, and the keys of its providers
+    shared=(PLACES,),
+)
+
+
+class OpenCode(PlacePerSession):
     """OpenCode. Without a permission setting it asks nothing, and plugins of a repository are run whatever one says."""
 
     name = "opencode"
@@ -45,22 +93,19 @@ class OpenCode(Profile):
     program = "opencode"
     arguments = ("acp",)
     install = "npm install -g opencode-ai"
-    trust = Trust(
-        asking_mode=_AGENT,
-        reading_mode=None,
-        asking_options={},
-        acts_unasked=False,  # a command could change what its own session may do
-        memory=(),
-        runs_repository_files=False,
-        variables=("OPENCODE_*", "*_API_KEY"),  # its settings, and the keys of its providers
-        shared=("helmsman",),  # a directory for each session of Helmsman
-    )
+    trust: Trust = _TRUST
     model_by = "set_model"
     steering = "second prompt"
     counting = "files"
     tells_later = True
     _XDG: Mapping[str, str] = {"DATA": ".local/share", "CONFIG": ".config", "CACHE": ".cache", "STATE": ".local/state"}
-    _CONFIGURATIONS = ("opencode.json", "opencode.jsonc")
+    _PREFIX = "OPENCODE"
+    """How the names of its variables begin."""
+    _FUNCTIONS = False
+    """True if indexes of its database call functions. None of SQLite's own has effects."""
+    _FOLDERS: tuple[str, ...] = (".opencode",)
+    """Directories of a repository that it reads."""
+    _CONFIGURATIONS: tuple[str, ...] = ("opencode.json", "opencode.jsonc")
     _PLUGIN = re.compile(rb"plugin|\\u|\{(?:file|env):")
     """Words in a configuration that may name a plugin. Of all its content, only plugins are run."""
     _READS = ("read", "grep", "glob", "list", "todoread", "todowrite")
@@ -78,26 +123,28 @@ class OpenCode(Profile):
         again = {**dict.fromkeys(self._READS, "allow"), **dict.fromkeys(self._NEVER, "deny")}
         permission |= {"**": acts, **{f"{name[:-1]}?": effect for name, effect in again.items()}}
         # The caller's configuration is extended, not replaced: it may define the model's provider.
-        given = json_object(env.get("OPENCODE_CONFIG_CONTENT")) or {}
+        given = json_object(env.get(f"{self._PREFIX}_CONFIG_CONTENT")) or {}
         # Permissions of an agent in the configuration override those for all.
-        agents = mapping(given.get("agent"))
-        used = {**mapping(agents.get(_AGENT)), "permission": permission}
-        content = {**given, "permission": permission, "agent": {**agents, _AGENT: used}}
-        content |= {"default_agent": _AGENT, "autoupdate": False, "share": "disabled"}
-        made = {**env, "OPENCODE_CONFIG_CONTENT": json.dumps(content), "OPENCODE_DISABLE_AUTOUPDATE": "1"}
+        agents, agent = mapping(given.get("agent")), text(self.trust.asking_mode)
+        used = {**mapping(agents.get(agent)), "permission": permission}
+        content = {**given, "permission": permission, "agent": {**agents, agent: used}}
+        content |= {"default_agent": agent, "autoupdate": False, "share": "disabled"}
+        made = dict(env)
+        made |= {f"{self._PREFIX}_CONFIG_CONTENT": json.dumps(content), f"{self._PREFIX}_DISABLE_AUTOUPDATE": "1"}
         # Set by the user, these would replace the permissions above, and the database of the session.
-        for name in ("OPENCODE_PERMISSION", "OPENCODE_DB"):
-            made.pop(name, None)
+        for name in ("PERMISSION", "DB"):
+            made.pop(f"{self._PREFIX}_{name}", None)
         if not options.trust_repository:
-            made["OPENCODE_DISABLE_PROJECT_CONFIG"] = "1"
+            made[f"{self._PREFIX}_DISABLE_PROJECT_CONFIG"] = "1"
         return made
 
     def dangerous_files(self, directory: Path) -> list[Path]:
         found: list[Path] = []
         for above in with_all_above(directory):
-            configurations = [place / name for place in (above, above / ".opencode") for name in self._CONFIGURATIONS]
+            folders = [above / name for name in self._FOLDERS]
+            configurations = [place / name for place in (above, *folders) for name in self._CONFIGURATIONS]
             # Plugin files are imported even with the project's configuration disabled; no option prevents that.
-            found += [path for folder in ("plugin", "plugins") for path in files_in(above / ".opencode" / folder)]
+            found += [path for folder in folders for name in ("plugin", "plugins") for path in files_in(folder / name)]
             found += [path for path in configurations if _may_say(path, self._PLUGIN)]
         return found
 
@@ -115,53 +162,46 @@ class OpenCode(Profile):
         variable = f"XDG_{kind}_HOME"
         others = Path(env.get(variable) or home_in(env) / self._XDG[kind])
         return AgentHome(
-            path=others / "opencode",
+            path=others / self.name,
             variable=variable,
-            below="opencode",
+            below=self.name,
             shared=shared,
             empty=empty,
             inside=kind.lower(),
             others=others,
         )
 
-    def _places(self, env: Mapping[str, str]) -> Path:
-        return self.home(env).path / self.trust.shared[0]
-
-    def session_place(self, session_id: str, env: Mapping[str, str], *, enforced: bool) -> Path | None:
-        """A database for each session: in the one of all sessions are accounts and the approvals of all projects."""
-        places = self._places(env)
-        if not session_id:
-            # The id of the session is known only after its start, so the directory has a random name.
-            place = places / secrets.token_hex(8)
-            place.mkdir(mode=0o700, parents=True)
-            return place
-        place_of_session = place_of(places, session_id)
-        if place_of_session is not None:
-            # Before every start: the previous process ran commands that could write here.
-            forget_permissions(place_of_session)
-        elif enforced:
-            raise InvalidInput(
-                f"Session {session_id} was begun in OpenCode itself, in one file with its accounts and all other sessions, "
-                "which a sandbox would have to show. Start a new session instead.",
-                parameter="unenforced",
-            )
-        return place_of_session
+    def check_place(self, place: Path) -> None:
+        forget_permissions(place, functions=self._FUNCTIONS)
 
     def place_environment(self, place: Path) -> Mapping[str, str]:
-        return {"OPENCODE_DB": str(place / _DATABASE)}
-
-    def was_begun(self, session_id: str, place: Path) -> None:
-        name_place(place, session_id)
+        return {f"{self._PREFIX}_DB": str(place / _DATABASE)}
 
     def command_end(self, fields: Mapping[str, Any]) -> tuple[str | None, int | None]:
         output = mapping(fields.get("rawOutput"))
         return optional_text(output.get("output")), integer(mapping(output.get("metadata")).get("exit"))
 
     def reader(self, env: Mapping[str, str]) -> SessionReader:
-        return OpenCodeReader(self.home(env).path / _DATABASE, self._places(env))
+        data = self.home(env).path
+        return OpenCodeReader(self.name, data / f"{self.name}.db", data / PLACES, functions=self._FUNCTIONS)
 
     def logins(self, env: Mapping[str, str]) -> tuple[Sequence[str], Sequence[Path]]:
         return (), (self.home(env).path / "auth.json",)
+
+
+class Kilo(OpenCode):
+    """Kilo: OpenCode under other names, with directories of its own."""
+
+    name = "kilo"
+    title = "Kilo"
+    program = "kilo"
+    install = "npm install -g @kilocode/cli"
+    trust = replace(_TRUST, asking_mode="code", variables=("KILO_*", "*_API_KEY"))
+
+    _PREFIX = "KILO"
+    _FUNCTIONS = True
+    _FOLDERS = (".kilo", ".kilocode", ".opencode")
+    _CONFIGURATIONS = ("kilo.json", "kilo.jsonc", "opencode.json", "opencode.jsonc")
 
 
 def _may_say(path: Path, what: re.Pattern[bytes]) -> bool:
@@ -213,7 +253,7 @@ def _places(places: Path) -> dict[str, Path]:
     return {session_id: place for session_id, place in found.items() if place is not None}
 
 
-def forget_permissions(place: Path) -> None:
+def forget_permissions(place: Path, *, functions: bool = False) -> None:
     """Remove approvals from the database of a session. Helmsman gives none that last, so a command has written them.
 
     Raises:
@@ -222,7 +262,7 @@ def forget_permissions(place: Path) -> None:
     if not (place / _DATABASE).exists():
         return
     try:
-        with _opened(place / _DATABASE, "rw") as connection, connection:
+        with _opened(place / _DATABASE, "rw", functions=functions) as connection, connection:
             # Triggers and views could make the statements below read or change other data.
             if connection.execute("select 1 from sqlite_master where type in ('trigger', 'view')").fetchall():
                 raise sqlite3.DatabaseError("it has triggers or views")
@@ -245,7 +285,7 @@ def _columns(connection: sqlite3.Connection, table: str) -> list[tuple[Any, ...]
 
 
 @contextmanager
-def _opened(database: Path, mode: str) -> Iterator[sqlite3.Connection]:
+def _opened(database: Path, mode: str, *, functions: bool) -> Iterator[sqlite3.Connection]:
     """Open a database that a command may have written: it leads to no other file, and no query takes for ever."""
     # A link to another database would be opened with the rights of the hub. SQLite opens the side files by name.
     if any(path.is_symlink() for path in (database, *(Path(f"{database}-{one}") for one in ("wal", "shm", "journal")))):
@@ -255,7 +295,8 @@ def _opened(database: Path, mode: str) -> Iterator[sqlite3.Connection]:
     until = time.monotonic() + _QUERY_SECONDS
     with closing(sqlite3.connect(address, uri=True, timeout=_BUSY_SECONDS)) as connection:
         # Functions in the schema of an untrusted database must not run.
-        connection.execute("pragma trusted_schema = off")
+        if not functions:
+            connection.execute("pragma trusted_schema = off")
         # A crafted schema could make a query endless.
         connection.set_progress_handler(lambda: time.monotonic() > until, _INSTRUCTIONS)
         yield connection
@@ -264,7 +305,9 @@ def _opened(database: Path, mode: str) -> Iterator[sqlite3.Connection]:
 class OpenCodeReader(SessionReader):
     """See `SessionReader`."""
 
-    def __init__(self, database: Path, places: Path) -> None:
+    def __init__(self, agent: str, database: Path, places: Path, *, functions: bool) -> None:
+        self._agent = agent
+        self._functions = functions
         self.home = self._database = database
         self._places = places
         self._known: dict[Path, tuple[tuple[int, int], list[SessionInfo]]] = {}
@@ -309,7 +352,7 @@ class OpenCodeReader(SessionReader):
     def files(self) -> Iterator[tuple[str, int, int]]:
         own = _places(self._places)
         query = "select session_id, count(*), max(time_updated) from message group by session_id"
-        for session_id, messages, changed in _read(self._database, query):
+        for session_id, messages, changed in self._read(self._database, query):
             if session_id not in own:
                 # Comparable with file times, which are in nanoseconds.
                 yield session_id, messages, 1_000_000 * changed
@@ -328,18 +371,17 @@ class OpenCodeReader(SessionReader):
         return gathered.turns
 
     def _rows(self, session_id: str, query: str) -> list[tuple[Any, ...]]:
-        return _read(self._database_of(session_id), query, session_id)
+        return self._read(self._database_of(session_id), query, session_id)
 
     def _infos(self, database: Path, where: str = "", *values: str) -> list[SessionInfo]:
-        return [_info(database, row) for row in _read(database, _SESSIONS + where, *values)]
+        return [_info(self._agent, database, row) for row in self._read(database, _SESSIONS + where, *values)]
 
-
-def _read(database: Path, query: str, *values: str) -> list[tuple[Any, ...]]:
-    try:
-        with _opened(database, "ro") as connection:
-            return connection.execute(query, values).fetchall()
-    except sqlite3.Error:  # no database, or one of another version
-        return []
+    def _read(self, database: Path, query: str, *values: str) -> list[tuple[Any, ...]]:
+        try:
+            with _opened(database, "ro", functions=self._functions) as connection:
+                return connection.execute(query, values).fetchall()
+        except sqlite3.Error:  # no database, or one of another version
+            return []
 
 
 def _stamp(database: Path) -> tuple[int, int]:
@@ -348,11 +390,11 @@ def _stamp(database: Path) -> tuple[int, int]:
     return sum(size for size, _ in stamps), max((changed for _, changed in stamps), default=0)
 
 
-def _info(database: Path, row: tuple[Any, ...]) -> SessionInfo:
+def _info(agent: str, database: Path, row: tuple[Any, ...]) -> SessionInfo:
     session_id, title, directory, parent, version, created, updated, archived = row
     return SessionInfo(
         session_id=session_id,
-        agent="opencode",
+        agent=agent,
         created_at=_time(created),
         updated_at=_time(updated),
         directory=optional_text(directory),

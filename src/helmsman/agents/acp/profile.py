@@ -193,6 +193,10 @@ class Profile(ABC):
 
     # --- messages of the agent ---------------------------------------------------------------------------------------
 
+    def read_update(self, update: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return an update in the protocol's form."""
+        return update
+
     def tool_of(self, call: Mapping[str, Any]) -> str | None:
         """Return the name of the called tool, if the program itself reports it; a title may be the model's choice."""
         return None

@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.agents.changes import as_details, change_of, update_of
+from helmsman.agents.forms import form_content, form_prompts
 from helmsman.base.json_values import mapping, optional_text, sequence, text
+from helmsman.base.structs import replace
 from helmsman.model.change_diff import file_change_diff
 from helmsman.model.events import (
     AgentMessage,
@@ -32,7 +34,7 @@ from helmsman.model.events import (
     UnknownItem,
     WebSearch,
 )
-from helmsman.model.questions import ABORT, APPROVE, APPROVE_SESSION, DENY, Prompt, Question
+from helmsman.model.questions import ABORT, ACCEPT, APPROVE, APPROVE_SESSION, DECLINE, DENY, Prompt, Question
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -398,6 +400,7 @@ def _content(path: str) -> str | None:
 
 
 REQUEST: Final = "session/request_permission"
+ELICITATION: Final = "elicitation/create"
 CANCELLED: Final[Mapping[str, Any]] = {"outcome": {"outcome": "cancelled"}}
 _ALLOW: Final = "allow_once"
 _REJECT: Final = "reject_once"
@@ -433,6 +436,13 @@ def read_question(params: Mapping[str, Any], call: Mapping[str, Any], asking: As
     whole = AgentCall("", dict(call))
     whole.take(mapping(params.get("toolCall")))
     call = whole.fields
+    if is_form(params):
+        message, prompts = text(params.get("message")), form_prompts(params)
+        if not prompts:  # it asks only whether
+            prompts = [Prompt(text=message, options=(ACCEPT, DECLINE))]
+        elif message:
+            prompts[0] = replace(prompts[0], text=f"{message}\n{prompts[0].text}")
+        return _question(params, asking, "user_input", tuple(prompts), {})
     # Text questions come as permission requests; they are not approvals.
     if asked := user_questions(params, text(call.get("kind"))):
         return _question(params, asking, "user_input", _user_prompts(asked), {})
@@ -488,6 +498,10 @@ def write_answer(
 
     Choices have the meaning of the question as shown, even if the request now differs.
     """
+    if is_form(params):
+        if choices is None or choices[0].value == DECLINE:
+            return cancelling(params)
+        return {"action": ACCEPT, "content": form_content(params, choices) if question.prompts[0].key else None}
     if question.type == "user_input" and choices:
         # By index: Qwen finds no answer if the question's text is the key.
         given = {str(index): choice.value for index, choice in enumerate(choices[: len(question.prompts)])}
@@ -501,6 +515,8 @@ def write_answer(
 
 def unasked(params: Mapping[str, Any], *, yes: bool) -> Mapping[str, Any]:
     """Return Helmsman's own answer. Only a user can answer free text."""
+    if is_form(params):
+        return cancelling(params)
     allowed = allowing(params) if yes and not user_questions(params) else None
     return refusing(params) if allowed is None else _selected(allowed)
 
@@ -510,8 +526,20 @@ def allowing(params: Mapping[str, Any]) -> str | None:
     return _the_only(params, _ALLOW)
 
 
+def is_form(params: Mapping[str, Any]) -> bool:
+    """Return whether a request is a form to be filled in, and not one for a permission."""
+    return params.get("mode") == "form" and "options" not in params
+
+
+def cancelling(params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the answer to a request that no user has answered."""
+    return {"action": "cancel"} if is_form(params) else CANCELLED
+
+
 def refusing(params: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the answer that refuses everything."""
+    if is_form(params):
+        return cancelling(params)
     rejected = _the_only(params, _REJECT)
     return CANCELLED if rejected is None else _selected(rejected)
 

@@ -34,8 +34,9 @@ from helmsman.agents.changes import as_details
 from helmsman.agents.codex.binary import TITLE
 from helmsman.agents.codex.features import Feature
 from helmsman.agents.codex.storage import OWN_ID, SESSIONS, lines_from_end
+from helmsman.agents.forms import form_content, form_prompts
 from helmsman.base.json_values import json_object, mapping, present, rows
-from helmsman.errors import AnswerInvalid, HelmsmanError, QuestionNotOpen
+from helmsman.errors import HelmsmanError, QuestionNotOpen
 from helmsman.model.change_diff import file_change_diff
 from helmsman.model.events import FileChange, McpToolCall, QuestionAsked, QuestionClosed, ToolCalled
 from helmsman.model.questions import (
@@ -259,19 +260,7 @@ def _read_elicitation(params: Mapping[str, Any], around: RequestContext) -> _Rea
     server = _text(params, "serverName")
     message = _text(params, "message") or f"The MCP server {server} asks for input."
     prompts = [Prompt(text=message, options=(ACCEPT, DECLINE, CANCEL))]
-    for name, schema in _fields(params).items():
-        # A boolean, an enum or free text: each becomes one prompt.
-        choices = _choices(schema)
-        label = _text(schema, "title") or name
-        hint = _text(schema, "description")
-        prompts.append(
-            Prompt(
-                text=f"{label}: {hint}" if hint else label,
-                options=tuple(choices),
-                key=name,
-                descriptions={value: title for value, title in choices.items() if title != value},
-            )
-        )
+    prompts += form_prompts(params)
     details = {
         "server": server,
         "mode": _text(params, "mode"),
@@ -292,58 +281,11 @@ def _called_tool(message: str, running: frozenset[tuple[str, str]], server: str 
     return tool if tool is not None and server is not None and (server, tool) in running else None
 
 
-def _fields(params: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    properties = mapping(mapping(params.get("requestedSchema")).get("properties"))
-    return {name: mapping(schema) for name, schema in properties.items()}
-
-
-def _choices(schema: Mapping[str, Any]) -> dict[str, str]:
-    """Return the values that a form field allows, each with its title; empty if it accepts any text."""
-    if schema.get("type") == "boolean":
-        return {"true": "true", "false": "false"}
-    titled = schema.get("oneOf")
-    if isinstance(titled, list):
-        return {str(mapping(one)["const"]): str(mapping(one).get("title")) for one in titled if "const" in mapping(one)}
-    values = schema.get("enum")
-    if isinstance(values, list):
-        names = schema.get("enumNames")
-        titles = names if isinstance(names, list) and len(names) == len(values) else values
-        return {str(value): str(title) for value, title in zip(values, titles, strict=True)}
-    return {}
-
-
 def _write_elicitation(params: Mapping[str, Any], choices: tuple[Choice, ...] | None) -> Mapping[str, Any]:
     action = choices[0].value if choices else DECLINE
     if action != ACCEPT:
         return {"action": action, "content": None}
-    fields = _fields(params)
-    required = mapping(params.get("requestedSchema")).get("required")
-    needed = set(required) if isinstance(required, list) else set[str]()
-    content: dict[str, Any] = {}
-    for (name, schema), choice in zip(fields.items(), (choices or ())[1:], strict=True):
-        text = choice.in_full
-        # Optional fields without a value are left out: an empty text may be invalid.
-        if text or name in needed:
-            content[name] = _field_value(name, schema, text)
-    return {"action": ACCEPT, "content": content}
-
-
-def _field_value(name: str, schema: Mapping[str, Any], text: str) -> Any:
-    kind = schema.get("type")
-    try:
-        match kind:
-            case "integer":
-                return int(text)
-            case "number":
-                return float(text)
-            case "boolean":
-                return {"true": True, "false": False}[text]
-            case "array":
-                return [part.strip() for part in text.split(",") if part.strip()]
-            case _:
-                return text
-    except (ValueError, KeyError):
-        raise AnswerInvalid(f"{text!r} is not a valid {kind} for {name!r}. Give a value of that type.") from None
+    return {"action": ACCEPT, "content": form_content(params, (choices or ())[1:])}
 
 
 _Reader = Callable[[Mapping[str, Any], RequestContext], _Read]
