@@ -139,8 +139,8 @@ async def _bare(
     given = profile.environment(env, options, folder)
     async with AcpWire.open(command, given, repository) as acp:
         made = await acp.request("session/new", {"cwd": str(repository), "mcpServers": []})
-        if profile.asking_mode is not None:
-            await acp.request("session/set_mode", {"sessionId": made["sessionId"], "modeId": profile.asking_mode})
+        if profile.trust.asking_mode is not None:
+            await acp.request("session/set_mode", {"sessionId": made["sessionId"], "modeId": profile.trust.asking_mode})
 
         async def turn(prompt: str) -> None:
             content = [{"type": "text", "text": prompt}]

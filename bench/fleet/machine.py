@@ -11,7 +11,7 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -24,6 +24,9 @@ from helmsman.fleet.worker import DECLARED_DEAD, Worker, WorkerOptions
 from helmsman.model.questions import Prompt, Question
 from helmsman.service import HelmsmanService
 from helmsman.steering.shared import Shared
+
+if TYPE_CHECKING:
+    from helmsman.tasks.model import TaskStatus
 
 
 class QuickRun:
@@ -60,7 +63,7 @@ class QuickWorker(Worker):
             self._running.pop(owned.id, None)
             self._wake()
 
-    async def _do(self, owned: OwnedTask, pump: EventPump, run: QuickRun) -> str:
+    async def _do(self, owned: OwnedTask, pump: EventPump, run: QuickRun) -> TaskStatus:
         spec: dict[str, Any] = dict(owned.task.spec or {})
         pump.note("begun")
         for _ in range(spec.get("events", 0)):

@@ -93,7 +93,13 @@ async def test_a_session_is_forked_named_and_compacted(place: Place, model: Scri
         await session.say("five")
         await ended(session)
         assert "They counted." in " ".join(model.requests[-1].user_texts)
-        assert len(await helm.history(session.id)) == 3
+        turns = await helm.history(session.id)
+        assert [any(isinstance(item, ContextCompaction) for item in turn.items) for turn in turns] == [
+            False,
+            False,
+            True,
+            False,
+        ]
         assert await helm.extras.account.models()
     async with opened(place) as helm:
         await helm.extras.upkeep.rename(fork.id, "Branch")  # none runs
@@ -133,13 +139,14 @@ async def test_it_plans_first_and_works_when_the_plan_is_approved(place: Place, 
         assert [item.status for item in session.items if isinstance(item, ProposedPlan)] == ["completed"]
         assert not (place.repo / "b.txt").exists()
         assert not (place.repo / "c.txt").exists()
-        assert (await helm.history(session.id))[0].status == "completed"
+        assert [turn.status for turn in await helm.history(session.id)] == ["inProgress"]  # it waits for the answer
         await session.respond(asked.id, "approve")
         asked = await next_question(session)
         assert asked.type == "patch_approval"
         await session.respond(asked.id, "approve")
         await ended(session)
         assert session.result == "done"
+        assert [turn.status for turn in await helm.history(session.id)] == ["completed", "completed"]
     assert (place.repo / "a.txt").read_text(encoding="utf-8") == "bye\n"
 
 
