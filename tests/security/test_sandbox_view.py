@@ -24,7 +24,7 @@ from helmsman import load_settings
 from helmsman.agents import sandbox as sandbox_module
 from helmsman.agents import sandbox_launcher
 from helmsman.agents.acp.agent import KNOWN
-from helmsman.agents.acp.profile import Profile
+from helmsman.agents.acp.profile import AgentHome, Profile
 from helmsman.agents.codex import sandbox as codex_sandbox
 from helmsman.agents.sandbox import Confined, Sandbox, find_sandbox, scratch_of
 from helmsman.agents.sandbox_view import (
@@ -116,19 +116,21 @@ class Machine:
 @pytest.mark.parametrize("profile", KNOWN, ids=lambda profile: profile.name)
 def test_the_home_of_each_agent_is_hidden_from_all_others(profile: Profile, moved: bool, tmp_path: Path) -> None:
     env = {"HOME": str(tmp_path / "home")}
-    usual = profile.home(env)
-    assert usual is not None
     if moved:
-        env[usual.variable] = str(tmp_path / "moved")
-    home = profile.home(env)
-    assert home is not None
-    assert home.path.is_relative_to(tmp_path / "moved") is moved
+        env |= {home.variable: str(tmp_path / home.variable) for home in homes_with_logins(profile, env)}
     settings = load_settings({"state_dir": str(tmp_path / "state")}, env, tmp_path)
-    for places in (
-        SandboxView.of(settings, env).secret,
-        hidden_from_commands(settings, env, tmp_path / "codex").hidden,
-    ):
-        assert any(home.path.is_relative_to(place) for place in places)
+    for home in homes_with_logins(profile, env):
+        assert home.path.is_relative_to(tmp_path / home.variable) is moved
+        for places in (
+            SandboxView.of(settings, env).secret,
+            hidden_from_commands(settings, env, tmp_path / "codex").hidden,
+        ):
+            assert any(home.path.is_relative_to(place) for place in places), home
+
+
+def homes_with_logins(profile: Profile, env: dict[str, str]) -> list[AgentHome]:
+    homes = (profile.home(env), *profile.more_homes(env))
+    return [home for home in homes if home is not None and home.variable not in ("XDG_CACHE_HOME", "XDG_STATE_HOME")]
 
 
 def listening(family: int, address: str) -> socket.socket:

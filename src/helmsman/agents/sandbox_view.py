@@ -68,7 +68,9 @@ LOGINS: Final = (
 
 _LOGINS_ELSEWHERE: Final = (
     *(("COPILOT_HOME", ""), ("GEMINI_CLI_HOME", ".gemini"), ("QWEN_HOME", ""), ("XDG_CONFIG_HOME", "github-copilot")),
-    *(("XDG_CONFIG_HOME", "opencode"), ("XDG_DATA_HOME", "opencode")),
+    *(("XDG_CONFIG_HOME", "opencode"), ("XDG_DATA_HOME", "opencode"), ("XDG_CONFIG_HOME", "kilo")),
+    *(("XDG_DATA_HOME", "kilo"), ("KIMI_CODE_HOME", ""), ("XDG_CONFIG_HOME", "nanocoder")),
+    *(("XDG_DATA_HOME", "nanocoder"), ("NANOCODER_CONFIG_DIR", ""), ("NANOCODER_DATA_DIR", "")),
 )
 """Variables with which a user moves these places, and their names in the directory that a variable names."""
 
