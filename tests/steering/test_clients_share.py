@@ -13,7 +13,7 @@ import pytest
 
 from helmsman import Session, Settings
 from helmsman.agents.environment import digest_of
-from helmsman.agents.registry import usable
+from helmsman.agents.registry import HOMES, usable
 from helmsman.base.caller_context import CallerContext
 from helmsman.base.structs import replace
 from helmsman.errors import AnswerInvalid, InvalidInput, TooManySessions
@@ -239,7 +239,10 @@ async def test_clients_for_which_an_engine_would_differ_have_one_each(
     told = [
         {"PATH": "/one"},
         {"PATH": "/two"},
-        *({"PATH": "/one", name: "1"} for name in ("GEMINI_CLI_HOME", "QWEN_HOME")),
+        *(
+            {"PATH": "/one", name: "1"}
+            for name in (*HOMES, "KILO_CONFIG_CONTENT", "KIMI_MODEL_NAME", "NANOCODER_CONFIG_DIR")
+        ),
     ]
     assert len({digest_of(env) for env in told}) == len(told)
 

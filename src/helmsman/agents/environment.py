@@ -22,7 +22,8 @@ _NO_NAMES: Final = frozenset({"CODEX_CLI_PATH", "CODEX_HOME", "CODEX_THREAD_ID",
 """Our own, compared elsewhere, or different for every window or every session of a Codex that starts Helmsman."""
 _PREFIXES: Final = (
     *("ANTHROPIC_", "AWS_", "AZURE_", "CLAUDE_CODE_OAUTH_", "CLAUDE_CODE_USE_", "CLAUDE_CONFIG_", "CODEX_", "COPILOT_"),
-    *("GEMINI_", "GOOGLE_", "NODE_EXTRA_", "OPENAI_", "OPENCODE_", "OTEL_", "QWEN_", "SSL_CERT_"),
+    *("GEMINI_", "GOOGLE_", "KILO_", "KIMI_", "NANOCODER_", "NODE_EXTRA_", "OPENAI_", "OPENCODE_", "OTEL_", "QWEN_"),
+    "SSL_CERT_",
     *("XDG_CACHE_", "XDG_CONFIG_", "XDG_DATA_", "XDG_STATE_"),
 )
 _SUFFIXES: Final = (
