@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -108,15 +109,29 @@ WRITES: dict[str, tuple[Any, ...]] = {
     "add_rollout": ("session", "file", 0, b"late"),
     "put_piece": ("result", 0, b"late"),
     "close_question": ("q",),
+    "take_order": ("order",),
     "finish": ({"status": "completed", "result": "late"},),
 }
 
 
-async def test_a_worker_that_has_lost_its_task_writes_nothing_of_it(fleet: Fleet) -> None:
-    """It was stopped for longer than its lease, and another one has the task by now."""
+async def test_writes_of_a_task_at_the_same_time_do_not_wait_for_each_other_until_one_fails(fleet: Fleet) -> None:
+    _, owned = await claimed_task(fleet)
+    async with anyio.create_task_group() as writers:
+        for number in range(10):
+            writers.start_soon(owned.put_piece, "result", number, b"")
+            writers.start_soon(partial(owned.update, note=str(number)))
+            writers.start_soon(owned.close_question, "q")
+    row = await fleet.client.database.one("select revision from helmsman_store.tasks where id = %s", (owned.id,))
+    assert row == {"revision": owned.row["revision"] + 20}
+
+
+@pytest.mark.parametrize("by", ["put back", "claimed"])
+async def test_a_worker_that_has_lost_its_task_writes_nothing_of_it(fleet: Fleet, by: str) -> None:
+    """It was stopped for longer than its lease, and the task waits for another one, or has another one by now."""
     database = fleet.client.database
     task, owned = await claimed_task(fleet)
-    await database.all("update helmsman_store.tasks set epoch = epoch + 1 where id = %s returning 1 as one", (task.id,))
+    changed = "status = 'pending'" if by == "put back" else "epoch = epoch + 1"
+    await database.all(f"update helmsman_store.tasks set {changed} where id = %s returning 1 as one", (task.id,))
 
     async def stored() -> str:
         tables = [f"helmsman.{name}" for name in ("questions", "rollouts", "bundles", "orders")]

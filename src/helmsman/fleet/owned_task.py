@@ -46,9 +46,14 @@ class MachineOffer(NamedTuple):
     labels: list[str]
 
 
-# # The lock of `for share` keeps other workers from claiming the task before the statement is over.
+# # The lock keeps other workers from claiming the task before the statement is over. It is the one that an update of the row
+# # takes: two writers that share a weaker one and then update the row would wait for each other.
+# # A task that was put back is no longer this worker's, even before another one claims it.
 _OWNED: Final = """
-    with owned as (select id, session_id from helmsman_store.tasks where id = %(task)s and epoch = %(epoch)s for share)
+    with owned as (
+        select id, session_id from helmsman_store.tasks
+        where id = %(task)s and epoch = %(epoch)s and status = 'working' for no key update
+    )
 """
 _TOLD: Final = ", told as (select pg_notify('helmsman_fleet', %(task)s) from owned)"
 """Notification inside the statement. Frequent writes notify afterwards instead (`FleetDatabase.notify`)."""
@@ -226,7 +231,7 @@ class OwnedTask:
         told, counted = ("", "") if often else (_TOLD, ", (select count(*) from told) as told")
         sql = f"{_OWNED}{told}{parts} select (select count(*) from owned) as owned{counted}{found}"  # noqa: S608
         row = await self.database.one(sql, {"task": self.id, "epoch": self.epoch, **values})
-        # Another worker has claimed it: stop here.
+        # It was put back, or another worker has claimed it: stop here.
         if row is None or not row["owned"]:
             raise NotOwner(self.id)
         if often:
@@ -242,7 +247,7 @@ class OwnedTask:
         values: dict[str, Any] = {"turn_id": None, "model": None, "usage": None, **columns}
         sql = """,
             changed as (
-                update helmsman_store.tasks set
+                update helmsman_store.tasks task set
                     agents_session = coalesce(%(agents_session)s, agents_session),
                     turn_id = coalesce(%(turn_id)s, turn_id), model = coalesce(%(model)s, model),
                     usage = coalesce(%(usage)s, usage),
@@ -250,15 +255,11 @@ class OwnedTask:
                     labels = case when %(label)s::text is null or %(label)s = any (labels) then labels
                         else labels || %(label)s::text end,
                     updated_at = helmsman.now(), revision = revision + 1
-                where id = %(task)s and epoch = %(epoch)s and status = 'working' returning id
+                from owned where task.id = owned.id
             )
         """
         values |= {"agents_session": agents_session, "label": label, "body": jsonb(body), "expiring": jsonb(expiring)}
-        if not (await self._write(sql, often=True, found=", (select count(*) from changed) as changed", **values))[
-            "changed"
-        ]:
-            # The claim holds, but the task has ended.
-            raise NotOwner(self.id)
+        await self._write(sql, often=True, **values)
 
     async def add_events(self, events: Sequence[NewEvent]) -> None:
         """Append events to the log of the session. A repeated call appends them once."""
@@ -271,7 +272,7 @@ class OwnedTask:
             if row["logged"] or row["before"] == self.logged + len(events):
                 self.logged += len(events)
                 return
-            self.logged = row["before"] or 0  # an earlier attempt was still writing when this one was claimed
+            self.logged = row["before"] or 0
 
     def _to_log(self, events: Sequence[NewEvent]) -> dict[str, Any]:
         new = [event.redacted() for event in events]

@@ -169,14 +169,14 @@ class TaskRun:
                 end, outcome = await self._work()
                 # Before the end is written: another machine may claim the session's next task right after.
                 await self._ship_the_rest()
+                # Before the next attempt too: its events follow these in the log.
+                await self._pump.close()
                 if self._is_let_go:
-                    await self._pump.close()
                     self._handed_over.set()
                     # The process is about to end. Returning would report the task as ended here.
                     await anyio.sleep_forever()  # the process ends
                 if self._has_lost_engine(end):
                     return AGAIN
-                await self._pump.close()
                 # Last of all: from here on the task is not this machine's.
                 await self._keep(lambda: self._owned.finish(end, outcome), "a result")
                 return str(end["status"])
