@@ -10,7 +10,7 @@ import pytest
 
 from helmsman.errors import AnswerInvalid, FleetUnavailable, HelmsmanError, QuestionNotOpen, SessionIdle, Unsupported
 from helmsman.fleet import client as fleet_client
-from helmsman.fleet.owned_task import OwnedTask
+from helmsman.fleet.owned_task import NotOwner, OwnedTask
 from helmsman.fleet.queue import hand_over_tasks
 from helmsman.model.answered_by import PROGRAM
 from helmsman.model.questions import Prompt, Question
@@ -121,3 +121,41 @@ async def test_an_order_that_no_machine_takes_is_taken_back(
     with pytest.raises(FleetUnavailable, match="Nothing was sent"):
         await fleet.client.steer(owned.id, "and hurry")
     assert (await owned.orders())["orders"] == []
+
+
+async def test_an_answer_does_not_reach_a_later_attempt_that_asks_by_the_same_id(
+    fleet: Fleet, owned: OwnedTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The machine is lost after the client has seen the question, and before its answer is stored."""
+    asked = await fleet.client.questions(owned.id)
+    await hand_over_tasks(fleet.client.database, owned.row["worker"])
+    [again], _ = await OwnedTask.claim(fleet.client.database, await fleet.idle_worker("two"), 1)
+    await again.ask(QUESTION, 60)
+
+    async def seen_before(_task_id: str) -> Any:
+        return asked
+
+    monkeypatch.setattr(fleet.client, "questions", seen_before)
+    with anyio.fail_after(SECONDS), pytest.raises(QuestionNotOpen):
+        await fleet.client.answer(owned.id, "q", ["yes"], PROGRAM)
+    assert (await again.orders())["orders"] == []
+
+
+async def test_an_order_that_was_not_carried_out_before_its_machine_was_lost_never_is(
+    fleet: Fleet, owned: OwnedTask
+) -> None:
+    """The machine read it, and was held up: the client was told that nothing was sent, and may have sent it again."""
+    orders: list[dict[str, Any]] = []
+
+    async def lose() -> None:
+        orders.append(await next_order(owned))
+        await hand_over_tasks(fleet.client.database, owned.row["worker"])
+
+    async def steer() -> None:
+        await fleet.client.steer(owned.id, "and hurry")
+
+    assert await outcome_of(steer, lose) is SessionIdle
+    with pytest.raises(NotOwner):
+        await owned.take_order(orders[0]["id"])
+    taken = "select taken_at is not null as taken from helmsman.orders"
+    assert await fleet.client.database.all(taken) == [{"taken": True}], "taken back by the client"

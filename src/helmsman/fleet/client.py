@@ -391,6 +391,7 @@ class FleetClient:
                 task=row["task"],
                 session_id=row["agents_session"],
                 machine=machine_of(row["worker"]),
+                epoch=row["epoch"],
                 asked_at=row["asked_at"],
                 expires_at=row["expires_at"],
                 question=unpack(row["content"], Question),
@@ -415,7 +416,8 @@ class FleetClient:
             if any(clean_text(answer) != answer for answer in answers):
                 raise AnswerInvalid("The answer has characters that are no valid text. Remove them.")
             content = {"question": question_id, "answers": list(answers), "by": pack(by)}
-            if await self._order(task_id, ANSWER, content):
+            # A later attempt may ask something else by the same id.
+            if await self._order(task_id, ANSWER, content, epoch=asked.epoch):
                 return
         raise QuestionNotOpen(
             f"Question {question_id} of task {task_id} is not open: it was answered, or its agent is gone."
@@ -432,34 +434,37 @@ class FleetClient:
         if not await self._order(task_id, STEER, {"text": clean_text(text)}):
             raise SessionIdle(f"No turn of task {task_id} runs now. Send it as a new message instead.")
 
-    async def _order(self, task_id: str, verb: str, content: Mapping[str, Any]) -> bool:
-        """Have the machine of a running task do something. Return False if the task is not at work; nothing was done.
+    async def _order(self, task_id: str, verb: str, content: Mapping[str, Any], *, epoch: int | None = None) -> bool:
+        """Have the machine of a running task do something, in this attempt if one is given. Return False if the task is not
+        at work; nothing was done.
 
         Raises:
             HelmsmanError: The machine refuses, or does not answer.
         """
         refuse_secrets(content)
         # The id makes a repeated statement harmless: the order is inserted once.
-        order = {"id": uuid.uuid4().hex, "task": task_id, "verb": verb, "content": Jsonb(dict(content))}
+        order = {"id": uuid.uuid4().hex, "task": task_id, "verb": verb, "content": Jsonb(dict(content)), "epoch": epoch}
         sent = await self.one(_ORDER, order)
+        if sent is None or not sent["is_sent"]:
+            return False
+        is_open = True
         with anyio.move_on_after(_ORDER_SECONDS):
-            while sent is not None and sent["is_sent"]:
+            while is_open:
                 changed = self.watch(task_id)
                 row = await self.one(_ORDERED, order)
                 if row is not None and row["ended_at"] is not None:
                     _raise_refusal(row["refused"])
                     return True
-                # The turn has ended, or its machine was lost.
-                if row is None or not row["is_open"]:
-                    if row is not None and row["taken_at"] is not None:
-                        raise _unknown(task_id)
-                    break
-                await sleep_until(changed, 1.0)
-            return False
-        # Taken back only if no machine has claimed it: then it was certainly not carried out.
-        if await self.one(_WITHDRAW, order) is not None:
+                # False once the turn has ended, or its machine was lost.
+                is_open = row is not None and row["is_open"]
+                if is_open:
+                    await sleep_until(changed, 1.0)
+        # Taken back only if no machine has claimed it: then it was certainly not carried out, and never will be.
+        if await self.one(_WITHDRAW, order) is None:
+            raise FleetUnavailable(f"It is unknown whether the agent of task {task_id} has it. Look at its status.")
+        if is_open:
             raise FleetUnavailable(f"The machine of task {task_id} does not answer. Nothing was sent; try again.")
-        raise _unknown(task_id)
+        return False
 
     # --- stop --------------------------------------------------------------------------------------------------------
 
@@ -532,7 +537,8 @@ _ORDER: Final = """
     with sent as (
         insert into helmsman.orders (id, task, epoch, verb, content)
         select %(id)s, id, epoch, %(verb)s, %(content)s from helmsman_store.tasks
-        where id = %(task)s and status = 'working' on conflict do nothing returning id
+        where id = %(task)s and status = 'working' and epoch = coalesce(%(epoch)s, epoch)
+        on conflict do nothing returning id
     ),
     told as (
         select helmsman.tell_worker(worker, id) from helmsman_store.tasks where id = %(task)s and status = 'working'
@@ -548,10 +554,6 @@ _ORDERED: Final = """
 _WITHDRAW: Final = """
     update helmsman.orders set taken_at = clock_timestamp() where id = %(id)s and taken_at is null returning id
 """
-
-
-def _unknown(task_id: str) -> FleetUnavailable:
-    return FleetUnavailable(f"It is unknown whether the agent of task {task_id} has it. Look at its status.")
 
 
 def _raise_refusal(refused: Mapping[str, Any] | None) -> None:

@@ -239,11 +239,12 @@ class Machine(Value, frozen=True, kw_only=True):
 
 
 class AskedInFleet(Value, frozen=True, kw_only=True):
-    """Open question."""
+    """Open question of the attempt `epoch` of a task."""
 
     task: str
     session_id: str | None
     machine: str | None
+    epoch: int
     asked_at: datetime
     expires_at: datetime | None
     question: Question
