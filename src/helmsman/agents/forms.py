@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from helmsman.base.json_values import mapping, optional_text, sequence, texts
@@ -9,7 +10,7 @@ from helmsman.errors import AnswerInvalid
 from helmsman.model.questions import Prompt
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from helmsman.model.questions import Choice
 
@@ -68,12 +69,36 @@ def _field_value(name: str, schema: Mapping[str, Any], text: str) -> Any:
             case "integer":
                 return int(text)
             case "number":
-                return float(text)
+                return _finite(text)
             case "boolean":
                 return {"true": True, "false": False}[text]
             case "array":
-                return [part.strip() for part in text.split(",") if part.strip()]
+                return _several(text, _choices(mapping(schema.get("items"))))
             case _:
                 return text
     except (ValueError, KeyError):
         raise AnswerInvalid(f"{text!r} is not a valid {kind} for {name!r}. Give a value of that type.") from None
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError("JSON has no such number")
+    return value
+
+
+def _several(text: str, offered: Collection[str]) -> list[str]:
+    """Return the values in a list with commas. Offered values may have commas themselves."""
+    if not offered:
+        return [part.strip() for part in text.split(",") if part.strip()]
+    values: list[str] = []
+    while text := text.lstrip(", "):
+        begins = (
+            one for one in offered if one and text.removeprefix(one).lstrip()[:1] in ("", ",") and text.startswith(one)
+        )
+        value = max(begins, key=len, default=None)
+        if value is None:
+            raise ValueError("it was not offered")
+        values.append(value)
+        text = text.removeprefix(value)
+    return values

@@ -61,6 +61,12 @@ def asks(
     return {**step, "allowed": list(allowed), "refused": list(refused), "meanwhile": list(meanwhile)}
 
 
+def asks_in_form(message: str, *required: str, **properties: Any) -> _Step:
+    """Ask for the fields of a form, and continue with any answer."""
+    schema = {"type": "object", "properties": properties, "required": list(required)}
+    return {"form": {"mode": "form", "message": message, "requestedSchema": schema}}
+
+
 def runs(command: str) -> _Step:
     """Start a command without waiting for it."""
     return {"run": command}

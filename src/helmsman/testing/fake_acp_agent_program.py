@@ -168,6 +168,12 @@ class _Program:
             if "wait" in step:
                 turn.answers.get()
                 raise _Cancelled
+            if "form" in step:
+                number = next(self._numbers)
+                self._asked[number] = turn
+                params = {"sessionId": session_id, **step["form"]}
+                self._say({"id": number, "method": "elicitation/create", "params": params})
+                turn.answers.get()
             if "ask" in step:
                 end = self._play(session_id, self._ask(session_id, step, turn), turn)
                 if end["stopReason"] != "end_turn":

@@ -10,11 +10,11 @@ import pytest
 
 from helmsman import Helmsman, load_settings
 from helmsman.base.structs import replace
-from helmsman.errors import EngineRefused, InvalidInput, InvalidSetting, SessionIdle
+from helmsman.errors import AnswerInvalid, EngineRefused, InvalidInput, InvalidSetting, SessionIdle
 from helmsman.model.events import ItemUpdated, QuestionAsked
 from helmsman.model.options import SessionOptions, TurnInput
-from helmsman.model.questions import Choice
-from helmsman.testing.fake_acp_agent import FakeAcpAgent, asks, refuses, says, updates
+from helmsman.model.questions import Choice, read_answers
+from helmsman.testing.fake_acp_agent import FakeAcpAgent, asks, asks_in_form, refuses, says, updates
 from tests.agents.acp.test_acp_engine import Fake, begin, engine_of, fake, options
 
 pytestmark = pytest.mark.anyio
@@ -145,6 +145,57 @@ async def test_a_call_that_was_said_to_be_a_command_is_not_asked_about_in_words(
         await session.end()
     (answer,) = [one["result"] for one in fake.received if one.get("id") == 0 and "result" in one]
     assert answer == {"outcome": {"outcome": "selected", "optionId": "no"}}
+
+
+async def test_an_answer_that_does_not_fit_a_form_leaves_it_open(
+    fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path
+) -> None:
+    sizes = {"type": "array", "items": {"enum": ["small", "large, or more"]}}
+    fake.on("ask", asks_in_form("How many?", "count", count={"type": "integer"}, ratio={"type": "number"}, sizes=sizes))
+    async with engine_of(fake, tmp_path) as engine:
+        session = await begin(engine, options, "ask me")
+        question = await session.question()
+        for answers in (["many", "1", "small"], ["5", "nan", "small"], ["5", "1", "small, none"]):
+            with pytest.raises(AnswerInvalid):
+                await engine.answer(question, read_answers(question, answers))
+        await engine.answer(question, read_answers(question, ["5", "0.5", "small, large, or more"]))
+        assert (await session.end()).outcome == "completed"
+    content = {"count": 5, "ratio": 0.5, "sizes": ["small", "large, or more"]}
+    assert [one["result"] for one in fake.received if one.get("id") == 0 and "result" in one] == [
+        {"action": "accept", "content": content}
+    ]
+
+
+@pytest.mark.parametrize("word", ["decline", "abort"])
+async def test_a_value_of_a_form_is_no_refusal_and_ends_no_turn(
+    word: str, fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path
+) -> None:
+    fake.on("ask", asks_in_form("", "then", then={"enum": [word, "continue"]}), says("I see"))
+    async with engine_of(fake, tmp_path) as engine:
+        session = await begin(engine, options, "ask me")
+        question = await session.question()
+        await engine.answer(question, read_answers(question, [word]))
+        assert (await session.end()).outcome == "completed"
+    (answer,) = [one["result"] for one in fake.received if one.get("id") == 0 and "result" in one]
+    assert answer == {"action": "accept", "content": {"then": word}}
+
+
+async def test_a_form_without_fields_is_accepted_or_not(
+    fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path
+) -> None:
+    fake.on("ask", asks_in_form("Is it so?"), asks_in_form("Is it still so?"))
+    async with engine_of(fake, tmp_path) as engine:
+        session = await begin(engine, options, "ask me")
+        for number, answer in enumerate(("accept", "decline"), 1):
+            question = await session.question(number)
+            await engine.answer(question, read_answers(question, [answer]))
+        assert (await session.end()).outcome == "completed"
+    answers = [
+        one["result"]["action"]
+        for one in fake.received
+        if one.get("id") in (0, 1) and "action" in one.get("result", {})
+    ]
+    assert answers == ["accept", "cancel"]
 
 
 async def test_a_session_without_a_turn_cannot_be_steered(

@@ -723,11 +723,12 @@ class AcpConversation(Conversation):
         return self.peer.respond(request.id, {"messages": messages, "hasQueuedPrompt": False})
 
     async def answer(self, question: Question, choices: tuple[Choice, ...] | None) -> bool:
-        waiting = self.questions.pop(question.id, None)
+        waiting = self.questions.get(question.id)
         if waiting is None or waiting.question is None:
             raise QuestionNotOpen.any_more(question.id)
         turn, request = self.turn, waiting.request
-        result = write_answer(request.params, waiting.question, choices)
+        result = write_answer(request.params, waiting.question, choices)  # one that does not fit leaves it open
+        del self.questions[question.id]
         granted = result not in (cancelling(request.params), refusing(request.params))
         if turn is not None and not granted:
             turn.decline(request)
@@ -738,7 +739,8 @@ class AcpConversation(Conversation):
             self.note(turn)
         if not self.peer.respond(request.id, result):
             raise QuestionNotOpen.any_more(question.id)
-        return bool(choices) and choices is not None and choices[0].value == ABORT
+        # The fields of a form may have any values.
+        return bool(choices and choices[0].value == ABORT and waiting.question.type != "user_input")
 
     def withdraw_all(self) -> None:
         for question_id in list(self.questions):

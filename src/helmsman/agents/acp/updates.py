@@ -499,9 +499,11 @@ def write_answer(
     Choices have the meaning of the question as shown, even if the request now differs.
     """
     if is_form(params):
-        if choices is None or choices[0].value == DECLINE:
+        if choices is None:
             return cancelling(params)
-        return {"action": ACCEPT, "content": form_content(params, choices) if question.prompts[0].key else None}
+        if question.prompts[0].key:  # in a field, the word that declines is a value
+            return {"action": ACCEPT, "content": form_content(params, choices)}
+        return {"action": ACCEPT, "content": None} if choices[0].value == ACCEPT else cancelling(params)
     if question.type == "user_input" and choices:
         # By index: Qwen finds no answer if the question's text is the key.
         given = {str(index): choice.value for index, choice in enumerate(choices[: len(question.prompts)])}

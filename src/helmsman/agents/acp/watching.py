@@ -58,7 +58,7 @@ class AcpWatcher(SessionWatcher):
         """Cancel the turn and its open questions: some agents do not end a cancelled turn while a question is open."""
         if not self.is_running:
             return []
-        cancelled = {"outcome": {"outcome": "cancelled"}}
+        cancelled = {"outcome": {"outcome": "cancelled"}, "action": "cancel"}  # of a permission, and of a form
         cancel = {"method": "session/cancel", "params": {"sessionId": self.session}}
         said: list[dict[str, Any]] = [*({"id": one, "result": cancelled} for one in self.open), cancel]
         return [json.dumps({"jsonrpc": "2.0", **one}).encode() for one in said]
