@@ -212,7 +212,8 @@ class QuestionBroker:
         if question.type != "user_input" or is_own:
             await self._refuse(session, question, DEADLINE, reason)
             return
-        takes_words = all(prompt.free_text or not prompt.options for prompt in question.prompts)
+        # The field of a form would be filled in with these words, and the form accepted.
+        takes_words = all(prompt.free_text for prompt in question.prompts)
         choices = tuple(Choice(_NOT_ANSWERED) for _ in question.prompts) if takes_words else None
         _reserve(session, question)
         await self._record(question, UNANSWERED, DEADLINE, reason)

@@ -198,6 +198,20 @@ async def test_a_form_without_fields_is_accepted_or_not(
     assert answers == ["accept", "cancel"]
 
 
+async def test_a_form_that_is_not_filled_in_before_its_deadline_is_cancelled(
+    fake: FakeAcpAgent, tmp_path: Path, git_repo: Path
+) -> None:
+    fake.on("ask", asks_in_form("Type the name to delete it.", "name", name={"type": "string"}))
+    file = tmp_path / "helmsman.toml"
+    file.write_text(f"[agents.mine]\ncommand = {fake.command}\nmode = 'ask'\nruns_repository_files = false\n")
+    env = {**os.environ, "HELMSMAN_STATE_DIR": str(tmp_path / "state")}
+    settings = replace(load_settings({}, env, tmp_path / "fake", user_file=file), approval_timeout=0.1)
+    async with Helmsman(settings, env=env, inside=True) as helm:
+        session = await helm.start("ask me", cwd=git_repo, agent="mine", unenforced=True)
+        assert await session.wait(until="end", timeout=20)
+    assert {"action": "cancel"} in [one.get("result") for one in fake.received]
+
+
 async def test_a_session_without_a_turn_cannot_be_steered(
     fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path
 ) -> None:
