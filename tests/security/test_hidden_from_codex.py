@@ -16,7 +16,8 @@ import pytest
 
 from helmsman import Helmsman, load_settings
 from helmsman.agents.codex.features import Feature, Version
-from helmsman.agents.codex.sandbox import hiding_directories
+from helmsman.agents.codex.sandbox import hiding_directories, keep_hiding
+from helmsman.agents.protocol import NothingBegun
 from helmsman.agents.sandbox_view import HiddenPlaces, hidden_from_commands
 from helmsman.base.structs import replace
 from helmsman.errors import EngineLost, InvalidInput
@@ -338,6 +339,22 @@ async def test_a_cleaner_of_temporary_files_shows_nothing(
             shutil.rmtree(place)
         with pytest.raises(EngineLost, match="was removed"):
             await helm.say(session.id, "look")
+
+
+def test_only_the_script_itself_is_kept(tmp_path: Path) -> None:
+    """Once a cleaner has removed the second place, another user could make it."""
+    made = hiding_directories(Path("/x"), tmp_path / "state", HiddenPlaces(hidden=(Path("/y"),)))
+    script = (made[0] / "bwrap").read_bytes()
+    for place in made:
+        (place / "bwrap").chmod(0o700)
+        (place / "bwrap").write_text("#!/bin/sh\nexec touch hidden", encoding="utf-8")
+        keep_hiding(made)
+        assert [(one / "bwrap").read_bytes() for one in made] == [script, script]
+    moved = shutil.move(made[1].parent, tmp_path / "moved")
+    made[1].parent.symlink_to(moved)
+    with pytest.raises(NothingBegun, match="does not belong to this user"):
+        keep_hiding(made)
+    made[1].parent.unlink()
 
 
 @pytest.mark.parametrize("engine", ["app-server", "exec"])

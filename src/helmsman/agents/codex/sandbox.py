@@ -134,7 +134,7 @@ def hiding_directories(plain: Path, state_dir: Path, places: HiddenPlaces) -> tu
         InvalidSetting: There is no place for any.
     """
     script = _hiding_script(plain / _NAME, places).encode()
-    name = hashlib.sha256(script).hexdigest()[:12]
+    name = _script_name(script)
     first = state_dir.resolve() / _PLACE
     made: list[Path] = []
     refused: OSError | None = None
@@ -160,20 +160,38 @@ def keep_hiding(directories: Sequence[Path]) -> None:
     Raises:
         NothingBegun: It cannot be put back.
     """
-    left = [place / _NAME for place in directories if os.access(place / _NAME, os.X_OK)]
-    if len(left) == len(directories):
-        return
+    scripts: list[bytes] = []
     try:
-        script = left[0].read_bytes()
+        scripts += [script for place in directories if (script := _hiding_script_in(place)) is not None]
+        if len(scripts) == len(directories):
+            return
         for place in directories:
-            private_directory(place.parent)
-            _with_program(private_directory(place), script)
+            _with_program(place, scripts[0])
     except (IndexError, OSError) as error:
         raise NothingBegun(
             "The script that hides places from the commands of this Codex engine was removed, and cannot be put back "
-            f"({error if left else 'no copy is left'}). End the engine with "
+            f"({'no copy is left' if isinstance(error, IndexError) else error}). End the engine with "
             "`helmsman hub engines stop`, then send the message again."
         ) from error
+
+
+def _hiding_script_in(directory: Path) -> bytes | None:
+    """Return the script in its directory, which is made if it was removed; None if it is not there, or another one.
+
+    Raises:
+        PermissionError: Another user has made the directory in its place.
+    """
+    private_directory(directory.parent)
+    own = private_directory(directory) / _NAME
+    try:
+        script = own.read_bytes() if os.access(own, os.X_OK) else b""
+    except OSError:
+        return None
+    return script if _script_name(script) == directory.name else None
+
+
+def _script_name(script: bytes) -> str:
+    return hashlib.sha256(script).hexdigest()[:12]
 
 
 def _second_place(first: Path) -> Path:
