@@ -7,13 +7,18 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
+from typing import Any, cast
 
 import anyio
 import httpx2
 import pytest
 from starlette.applications import Starlette
 
+from helmsman import load_settings
+from helmsman.errors import HostUnreachable
 from helmsman.hub.bridge import FRAME, GREETING
+from helmsman.hub.client import HubClient
+from helmsman.hub.hosts import OtherHost
 from helmsman.service import HelmsmanService
 from helmsman.web.api import api_routes
 from helmsman.web.hosts import HostRoutes
@@ -168,3 +173,23 @@ async def test_another_machine_cannot_log_a_page_out(near_liar: Liar, status: by
     async with page_on(near_liar, status, body) as page:
         answer = await page.get("/api/questions?host=liar")
     assert (answer.status_code, answer.json()["code"]) == (502, "host_unreachable")
+
+
+class _Answering:
+    """Conversation in which the other machine gives the same answer to every call."""
+
+    closed = None
+
+    def __init__(self, answer: dict[str, Any]) -> None:
+        self._answer = answer
+
+    async def call(self, number: int, request: object, seconds: float) -> dict[str, Any]:
+        return self._answer
+
+
+@pytest.mark.parametrize("sessions", [7, ["unknown"], [{}]])
+async def test_sessions_that_make_no_sense_are_an_invalid_answer(sessions: object, near_liar: Liar) -> None:
+    client = HubClient(cast("Any", None), load_settings(), os.environ, None, OtherHost("liar", "ssh://liar"))
+    peer = cast("Any", _Answering({"value": "t_1", "sessions": sessions}))
+    with pytest.raises(HostUnreachable, match="invalid answer"):
+        await client._ask(peer, 1, "tasks.local.run", ("work",), {})

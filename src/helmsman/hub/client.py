@@ -525,6 +525,9 @@ class HubClient:
         try:
             failed = unpack_error(result["error"]) if "error" in result else None
             value = None if failed else self._unpacked(result.get("value"), type_of(verb, RESULT))
+            for session_id in result.get("sessions", ()) if VERBS[verb][0].begins_turn else ():
+                self._copies[session_id].known_watched = None
+                self._report_watched(session_id)
         # From another machine, anything may be invalid. From our own hub, it is a bug to be seen as such.
         except Exception as error:
             if isinstance(self._connector, HubConnector):
@@ -532,9 +535,6 @@ class HubClient:
             raise self._nonsense() from error
         if failed is not None:
             raise failed
-        for session_id in result.get("sessions", ()) if VERBS[verb][0].begins_turn else ():
-            self._copies[session_id].known_watched = None
-            self._report_watched(session_id)
         return value
 
     def _unpacked(self, content: Any, kind: Any) -> Any:
