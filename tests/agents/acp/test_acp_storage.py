@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
 from helmsman.agents.acp.agent import KNOWN
+from helmsman.agents.acp.dialect import AcpDialect
 from helmsman.agents.acp.gemini import GeminiReader
+from helmsman.agents.acp.kimi import Kimi
+from helmsman.agents.process_engine import AgentSession, LaunchConfig
 from helmsman.base.json_values import timestamp
-from helmsman.errors import InvalidInput
+from helmsman.errors import EngineStartFailed, InvalidInput
 from helmsman.model.events import Usage
 from helmsman.model.options import SessionOptions
 
@@ -262,3 +267,39 @@ def test_usage_of_gemini_counts_whole_messages_once(tmp_path: Path) -> None:
         assert reader.spent(ID) == CALL + CALL + Usage(5, 0, 2, 0)
         file.write("\n" + line.replace('"input": 5', '"input": 6') + "\n")
     assert reader.spent(ID) == CALL + CALL + Usage(6, 0, 2, 0), "the message was written again"
+
+
+def test_a_place_of_kimi_has_the_login_and_nothing_of_other_sessions_or_of_a_server(tmp_path: Path) -> None:
+    env, kimi, home = {"HOME": str(tmp_path)}, Kimi(), tmp_path / ".kimi-code"
+    usual = ("config.toml", "credentials/kimi.json")
+    for name in (*usual, "server.token", "server/lock", "user-history/1.jsonl", "blobs/1"):
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text("of the user", encoding="utf-8")
+    (home / "gone").symlink_to(tmp_path / "gone")
+    os.mkfifo(home / "fifo")
+    os.mkfifo(home / "credentials" / "fifo")
+    place = kimi.session_place("", env, enforced=True)
+    assert place is not None
+    kimi.was_begun(ID, place)
+    files = {str(path.relative_to(place)): path.read_text(encoding="utf-8") for path in place.rglob("*.*")}
+    assert files == dict.fromkeys(usual, "of the user")
+    (place / "blobs").mkdir()
+    (place / "blobs" / "1").write_text("of the session", encoding="utf-8")
+    (place / "server.token").write_text("of a command", encoding="utf-8")
+    os.mkfifo(place / "fifo")
+    (place / "logs").symlink_to(tmp_path)
+    assert kimi.session_place(ID, env, enforced=True) == place
+    assert sorted(path.name for path in place.iterdir()) == ["blobs", "config.toml", "credentials"]
+    assert (place / "blobs" / "1").read_text(encoding="utf-8") == "of the session"
+    shown = kimi.home(env)
+    assert {"server", "server.token", "user-history", "blobs"} <= {*shown.empty}
+
+
+@pytest.mark.anyio
+async def test_a_place_that_cannot_be_prepared_is_an_error_that_says_so(tmp_path: Path) -> None:
+    (tmp_path / ".kimi-code").write_text("no directory", encoding="utf-8")
+    config = LaunchConfig(argv=["kimi"], env={"HOME": str(tmp_path)}, state_dir=tmp_path / "state", sandbox=AsyncMock())
+    options = SessionOptions(agent="kimi", cwd=tmp_path)
+    session = AgentSession("", tmp_path, options)
+    with pytest.raises(EngineStartFailed, match="home of Kimi Code cannot be prepared"):
+        await AcpDialect(Kimi(), config.env).launch(config, session, options, None)

@@ -336,7 +336,13 @@ class AcpDialect(AgentDialect):
         await anyio.to_thread.run_sync(check_command, config.argv, config.env)
         enforced = is_enforced(options)
         find_place = partial(self.profile.session_place, session.id, config.env, enforced=enforced)
-        place = await anyio.to_thread.run_sync(find_place)
+        try:
+            place = await anyio.to_thread.run_sync(find_place)
+        except OSError as error:
+            raise EngineStartFailed(
+                f"The place of the session in the home of {self.title} cannot be prepared: {error}. Look there, then "
+                "try again."
+            ) from error
         if enforced:
             sandbox, places = await config.sandbox(), places_in(config.state_dir)
             inside = partial(put_inside, places=places, place=place, sandbox=sandbox)

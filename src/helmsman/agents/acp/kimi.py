@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,9 +41,13 @@ class Kimi(PlacePerSession):
 
     tells_later = True
 
-    _OF_SESSION = ("sessions", "session_index.jsonl", "workspaces.json", "cache", "logs")
+    _OF_SESSION = (
+        *("sessions", "session_index.jsonl", "workspaces.json", "blobs", "store", "cache", "logs"),
+        *("user-history", "telemetry"),
+    )
     """What it keeps of its sessions. Their files name each other by absolute paths, so a place is a whole home."""
-    _TRUSTED = "workspace-trust"
+    _KEPT_FROM_SESSIONS = ("workspace-trust", "server", "server.token", "updates", "backups")
+    """What no session gets. With the token, a command could have the user's own server run others outside the sandbox."""
 
     def read_update(self, update: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return an update with the input of its call. Kimi writes that as text, and shortens it in the question."""
@@ -60,7 +65,7 @@ class Kimi(PlacePerSession):
 
     def home(self, env: Mapping[str, str]) -> AgentHome:
         path = Path(env.get("KIMI_CODE_HOME") or home_in(env) / ".kimi-code")
-        empty = (*self._OF_SESSION, self._TRUSTED)
+        empty = (*self._OF_SESSION, *self._KEPT_FROM_SESSIONS)
         return AgentHome(path=path, variable="KIMI_CODE_HOME", shared=self.trust.shared, empty=empty)
 
     def session_place(self, session_id: str, env: Mapping[str, str], *, enforced: bool) -> Path | None:
@@ -72,20 +77,27 @@ class Kimi(PlacePerSession):
     def _refresh(self, place: Path, home: Path) -> None:
         """Bring the settings and the login in a place up to date. What a command has left there is removed."""
         for entry in place.iterdir():
-            if entry.is_symlink() or entry.is_file():
-                if entry.is_symlink() or entry.name not in self._OF_SESSION:
-                    entry.unlink()
-            elif entry.name not in self._OF_SESSION:
-                shutil.rmtree(entry)
+            is_link, is_of_session = entry.is_symlink(), entry.name in self._OF_SESSION
+            if entry.is_dir() and not is_link:
+                if not is_of_session:
+                    shutil.rmtree(entry)
+            elif is_link or not is_of_session or not entry.is_file():
+                entry.unlink()
         for entry in home.iterdir():
-            if entry.name not in (*self._OF_SESSION, self._TRUSTED, PLACES):
-                if entry.is_dir():
-                    shutil.copytree(entry, place / entry.name)
-                else:
-                    shutil.copy2(entry, place / entry.name)
+            if entry.name not in (*self._OF_SESSION, *self._KEPT_FROM_SESSIONS, PLACES):
+                with suppress(FileNotFoundError):  # one that is just being replaced
+                    if entry.is_dir():
+                        shutil.copytree(entry, place / entry.name, ignore=_special_files)
+                    elif entry.is_file():
+                        shutil.copy2(entry, place / entry.name)
 
     def place_environment(self, place: Path) -> Mapping[str, str]:
         return {"KIMI_CODE_HOME": str(place)}
 
     def logins(self, env: Mapping[str, str]) -> tuple[Sequence[str], Sequence[Path]]:
         return ("KIMI_MODEL_API_KEY",), (self.home(env).path / "credentials",)
+
+
+def _special_files(directory: str, names: list[str]) -> list[str]:
+    """Return the entries that cannot be copied, such as sockets and links without a target."""
+    return [name for name in names if not ((path := Path(directory, name)).is_dir() or path.is_file())]
