@@ -49,7 +49,7 @@ async def test_tasks_have_limits_of_their_own_and_sessions_have_none(
         assert task.error is not None
         assert task.error["code"] == "turn_timed_out"
         assert session.state.is_running
-        assert not session.state.limits
+        assert not session.state.limits.on_silence
 
 
 async def test_the_settings_limit_tasks_too_and_their_follow_ups(scene: Scene) -> None:

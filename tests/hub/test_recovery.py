@@ -247,7 +247,7 @@ def test_a_turn_continues_with_the_agents_it_was_begun_with(tmp_path: Path) -> N
     assert (of_an_earlier_version.codex_home, of_an_earlier_version.codex_path) == (ours.codex_home, ours.codex_path)
 
 
-async def test_the_budget_of_a_task_holds_without_hub_and_client(place: Place, model: ScriptedModel) -> None:
+async def test_the_cost_limit_of_a_task_holds_without_hub_and_client(place: Place, model: ScriptedModel) -> None:
     """Its supervisor starts the next hub, which stops it."""
     gate = model.gate()
     model.on("spend", [gate, run("true"), usage(2_000_000)], hang())
@@ -264,6 +264,31 @@ async def test_the_budget_of_a_task_holds_without_hub_and_client(place: Place, m
     assert task.status == "canceled"
     assert task.note is not None
     assert task.note.startswith("It was stopped: it has cost")
+
+
+@pytest.mark.parametrize("spent", ["before the next hub", "under the next hub"])
+async def test_a_hub_that_finds_a_running_turn_keeps_its_cost_limit(
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path, detached_engines: Path, spent: str
+) -> None:
+    gate, spends = model.gate(), model.gate()
+    model.on("spend", [gate, run("true"), usage(2_000_000)], [spends, hang()])
+    ours = replace(settings, detach=True, state_dir=detached_engines)
+    async with hub_service(ours, codex_home.env) as helm:
+        session = await helm.start("spend", cwd=folder, max_cost_usd=0.5)
+        with anyio.fail_after(SECONDS):
+            await gate.reached()
+    if spent == "before the next hub":
+        gate.release()
+        with anyio.fail_after(SECONDS):
+            await spends.reached()
+    spends.release()
+    async with hub_service(ours, codex_home.env) as helm:
+        found = await helm.session(session.id)
+        gate.release()
+        assert await found.wait(until="end", timeout=SECONDS)
+        (task,) = (await helm.tasks.of_sessions([found.id]))[found.id]
+    assert task.status == "canceled"
+    assert (task.note or "").startswith("It was stopped: it has cost")
 
 
 async def test_a_stopped_hub_is_not_restarted(place: Place, model: ScriptedModel) -> None:

@@ -13,7 +13,7 @@ import pytest
 from helmsman import load_settings
 from helmsman.mcp.server import build_server, toolset_tools
 from helmsman.service import HelmsmanService
-from helmsman.testing import CodexHome, ScriptedModel, always, hang, rate_limit, say
+from helmsman.testing import CodexHome, ScriptedModel, always, hang, rate_limit, run, say, usage
 from mcp import Client
 from tests.mcp.caller import Caller
 
@@ -146,6 +146,14 @@ async def test_a_start_minds_what_is_left(codex: Caller, model: ScriptedModel, f
     assert [window["remainingPercent"] for window in account["limits"]] == [10]
     assert account["largeTaskFits"] == "uncertain"
     assert (await codex.error("codex_start", prompt="x", minRemainingPercent=101))["code"] == "invalid_input"
+
+
+async def test_a_start_is_stopped_at_its_cost_limit(codex: Caller, model: ScriptedModel, folder: Path) -> None:
+    model.on("spend", [run("true"), usage(2_000_000)], hang())
+    start: dict[str, Any] = {"workingDirectory": str(folder), "options": {"maxCostUsd": 0.5}}
+    session_id = (await codex("codex_start", prompt="spend", **start))["sessionId"]
+    assert (await codex.until_settled(session_id))["status"] == "interrupted"
+    assert (await codex.error("codex_start", prompt="x", maxCostUsd=0))["code"] == "invalid_input"
 
 
 async def test_a_busy_session_is_left_alone(codex: Caller, model: ScriptedModel, session_id: str) -> None:

@@ -121,7 +121,7 @@ async def test_the_tools_are_listed_with_schemas_texts_and_annotations(codex: Ca
     rarely = {
         *("fullAuto", "profile", "config", "baseInstructions", "developerInstructions", "skipGitRepoCheck"),
         *("dangerouslyBypassApprovalsAndSandbox", "trustRepository", "writableRoots", "outputSchema", "idempotencyKey"),
-        *("minRemainingPercent", "onLimit"),
+        *("minRemainingPercent", "onLimit", "maxCostUsd"),
     }
     named = set(re.findall(r"[a-z][A-Za-z]+", start["properties"]["options"]["description"]))
     assert rarely <= named, "options names all that it takes"

@@ -51,7 +51,7 @@ _NAMED: Final = 20
 _EVERY_SECONDS: Final = 30.0
 _WATCHING: Final = (
     option("--attempts N", "Turns that are started for it at most.", type=click.IntRange(min=1), default=_ATTEMPTS),
-    option("--max-cost USD", "What they may cost.", type=POSITIVE),
+    option("--max-cost-usd USD", "Stop them when they have cost more than this.", type=POSITIVE),
     option("--every SECONDS", "How often to look at it.", type=click.FloatRange(min=0.1), default=_EVERY_SECONDS),
     option(
         "--author LOGIN...",
@@ -177,7 +177,7 @@ def _published(target: ToPublish, opened: str | None) -> str:
     "watch-pr",
     "Follow a session's pull request, and handle what comes.",
     "helmsman session watch-pr",
-    "helmsman session watch-pr 3b2d5c8e --attempts 3 --max-cost 2",
+    "helmsman session watch-pr 3b2d5c8e --attempts 3 --max-cost-usd 2",
     changes=True,
 )
 @session_argument
@@ -309,7 +309,7 @@ async def _follow(
     helm: Helmsman,
     *,
     attempts: int = _ATTEMPTS,
-    max_cost: float | None = None,
+    max_cost_usd: float | None = None,
     every: float = _EVERY_SECONDS,
     authors: tuple[str, ...] = (),
     once: bool = False,
@@ -333,7 +333,7 @@ async def _follow(
             if left == 0:
                 raise HelmsmanError(f"{counted(attempts, 'turn')} were not enough. Look at {to_handle[0].state.url}.")
             left -= 1
-            code = await _handle(helm, session, display, to_handle, max_cost)
+            code = await _handle(helm, session, display, to_handle, max_cost_usd)
             if code != ExitCode.OK:
                 return code
         elif (standing := "\n".join(map(_standing, still_open))) != told:
@@ -360,7 +360,7 @@ async def _handle(
     session: str,
     display: Display,
     news: list[PullRequestNews],
-    max_cost: float | None,
+    max_cost_usd: float | None,
 ) -> int:
     """Run one turn for failed checks and comments, publish the result, and answer the comments."""
     from helmsman.capabilities.publishing import prompt_for
@@ -372,7 +372,7 @@ async def _handle(
     failed = [check for one in news for check in one.failed]
     comments = [(one.state.url, comment) for one in news for comment in one.comments]
     await publishing.handled(session, [*(check.id for check in failed), *(comment.id for _, comment in comments)])
-    options: dict[str, Any] = {} if max_cost is None else {"max_cost_usd": max_cost}
+    options: dict[str, Any] = {} if max_cost_usd is None else {"max_cost_usd": max_cost_usd}
     step = partial(run_step, prompt_for(news), session_id=session, helm=helm, attempts=1, **options)
     outcome = await follow(step, display, talk=Talk(helm=helm))
     # A turn that fails publishes nothing.

@@ -89,6 +89,7 @@ WORK_OPTIONS: Final = (
     option("-c --config KEY=VALUE...", "Set a key of Codex's configuration. Repeatable."),
     option("--output-schema FILE", "A JSON schema that the final message must match.", to="schema_file"),
     option("--effort LEVEL", "How hard the model thinks: low, medium, high, …"),
+    option("--max-cost-usd USD", "Stop it when it has cost more than this.", type=POSITIVE),
 )
 
 # options of every command that starts a step

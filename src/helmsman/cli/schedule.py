@@ -91,7 +91,6 @@ def command(as_json: bool) -> None:
 @option("--overlap", "Start even if the previous run is still going.")
 @with_options(*WORK_OPTIONS)
 @option("--worktree", "Give each run its own git worktree.")
-@option("--max-cost-usd USD", "Stop a run that costs more than this.", type=float)
 def _add(
     prompt: str,
     directory: str | None,

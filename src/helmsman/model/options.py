@@ -185,8 +185,7 @@ class TurnInput(Value, frozen=True, kw_only=True):
 
 
 class TurnLimits(Value, frozen=True):
-    """Limits on the silence of a turn, in seconds, at its beginning and later; infinite means no limit. False: no
-    limits.
+    """Limits on the silence of a turn, in seconds, at its beginning and later; infinite means no limit.
 
     `on_limit` says what to do at the account's usage limit; None means as the settings say.
     """
@@ -205,7 +204,9 @@ class TurnLimits(Value, frozen=True):
         """Return the limits of the settings, where 0 means no limit."""
         return cls(settings.first_event_timeout or math.inf, settings.inactivity_timeout or math.inf)
 
-    def __bool__(self) -> bool:
+    @property
+    def on_silence(self) -> bool:
+        """Return whether the silence of the turn is limited."""
         return not (math.isinf(self.first_event) and math.isinf(self.inactivity))
 
 

@@ -153,7 +153,7 @@ class StartInput(Input):
     output_schema: dict[str, Any] | None = Field(
         None, description="A JSON schema for the final message.", json_schema_extra=UNLISTED
     )
-    effort: str | None = Field(None, description="How hard the model thinks, e.g. low, medium, high.")
+    effort: str | None = Field(None, description="How hard it thinks, e.g. high.")
     worktree: bool = Field(
         False,
         description="Leave the tree alone: work in a git worktree of the last commit; then {tool}_apply.",
@@ -182,6 +182,9 @@ class StartInput(Input):
         "Default: as configured.",
         json_schema_extra=UNLISTED,
     )
+    max_cost_usd: float | None = Field(
+        None, gt=0, description="Stop it when it has cost more, e.g. 2.5.", json_schema_extra=UNLISTED
+    )
     idempotency_key: str | None = Field(
         None, description="The same key again gives the same session, e.g. fix-issue-17.", json_schema_extra=UNLISTED
     )
@@ -191,7 +194,7 @@ class StartInput(Input):
         description="Rare: developerInstructions, baseInstructions, config{}, profile, outputSchema{}, "
         "writableRoots[], addDirs[], worktreeFrom, trustRepository, fullAuto, dangerouslyBypassApprovalsAndSandbox, "
         "skipGitRepoCheck, "
-        "minRemainingPercent, onLimit (ask, wait, fail), idempotencyKey.",
+        "minRemainingPercent, onLimit (ask, wait, fail), maxCostUsd, idempotencyKey.",
     )
 
     @model_validator(mode="before")

@@ -303,7 +303,6 @@ class Steering(TurnRunner):
             # Time has passed since the request, and another directory may have this name now.
             replaced = spec.place and options.cwd and spec.place.replaced_at(options.cwd)
             opener = start_session(options, None, worktree=spec.worktree, settings=self.settings)
-            self._writer.hold_to_cost(task)
             request = spec if policy is None else replace(spec, limits=policy.limits)
             session = await self._begin_shielded(lambda: self._new_session(options, request, opener, waited_as=task.id))
             if task.handed_over_from is not None:

@@ -183,7 +183,6 @@ class WaitingTasks:
         if task.waiting_for is not None:
             self._writer.spent_before(task.id, task.usage)
             helm.run_later(session, task.id)
-        self._writer.hold_to_cost(task)
         # No event may have told the registry of its work yet.
         self._shared.session_registry.at_work[session.id] = session
         if self._is_away(waiting) and task.waiting_for is None:

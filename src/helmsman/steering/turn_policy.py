@@ -1,8 +1,8 @@
 """Policy of a turn. It applies until its end, also when another process follows it.
 
 The client that begins a turn decides how long its questions may wait, where it may write and how long it may be silent.
-The policy is stored with the task, so that the next process that finds the turn running applies it. Rules and prices are
-in files, which that process reads too.
+The policy is stored with the task, so that the next process that finds the turn running applies it. The cost limit is a
+field of the task itself (`Task.max_cost_usd`). Rules and prices are in files, which that process reads too.
 """
 
 from __future__ import annotations

@@ -238,7 +238,6 @@ class TurnRecovery:
         )
         # After the state is complete: attaching delivers the open questions.
         service.attach(session, engine)
-        self._writer.hold_to_cost(task)
         service.check_spending(session)
         service.watch(session)
         # The earlier hub logged the request. Whether the agent got it is not known.

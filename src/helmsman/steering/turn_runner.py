@@ -625,7 +625,7 @@ class TurnRunner(Verbs, Hooks):
 
     def watch(self, session: Session) -> None:
         """Watch the running turn for silence."""
-        if session.state.limits:
+        if session.state.limits.on_silence:
             self._shared.tasks.start_soon(watch_turn, session, session.state.limits)
 
     @verb(READS)

@@ -253,7 +253,7 @@ class TaskWriter:
         """
         task_id, known = await self._enter(replace(draft, owner=self.me), soon=soon)
         if known is None:
-            self.hold_to_cost(replace(draft, id=task_id))
+            self._hold_to_cost(replace(draft, id=task_id))
         return task_id, known
 
     async def _enter(self, draft: TaskDraft, *, soon: bool) -> tuple[str, Task | None]:
@@ -303,7 +303,9 @@ class TaskWriter:
             now = await self.registry(lambda registry: registry.get(task.id))
             is_ours = now is not None and now.is_waiting
         finally:
-            if not is_ours:
+            if is_ours:
+                self._hold_to_cost(task)
+            else:
                 self._not_begun.discard(task.id)
         return is_ours
 
@@ -427,6 +429,8 @@ class TaskWriter:
         self.no_longer_starts(task_id)
         if taken_over is None:
             self.update(task_id, {"asked_at": asked_at or datetime.now(UTC)}, urgent=False)
+        else:
+            self._hold_to_cost(taken_over)
         if goes_on:
             resumed: TaskChanges = {"waiting_for": None, "resumes_at": None, "limit_reached_at": None}
             self.update(task_id, {**resumed, "used_before": before, "note": None})
@@ -494,7 +498,7 @@ class TaskWriter:
         self._running[session.id] = RunningTask(task_id, session, before=before)
         self.update(task_id, {"directory": session.directory, "model": session.model, "usage": before, **changes})
 
-    def hold_to_cost(self, task: Task | TaskDraft) -> None:
+    def _hold_to_cost(self, task: Task | TaskDraft) -> None:
         """Let a task be stopped at its cost limit (`helmsman.capabilities.budgets`)."""
         if task.id is not None and task.max_cost_usd is not None:
             self.max_costs[task.id] = task.max_cost_usd
@@ -546,6 +550,8 @@ class TaskWriter:
                 besides = running.taken_over.used_before + session.state.sub_agents_usage
                 self._uncounted[running.id] = session.id, session.state.turn_id, besides
             ending = running.ending()
+            if running.later is None:
+                self.max_costs.pop(running.id, None)
             if self._leaving and isinstance(event, EngineGone):
                 ending["note"] = " ".join(filter(None, (_STOPPED, ending.get("note"))))
             self._batch.outcomes[running.id] = outcome_of(session.items, session.state.diff, session.directory)
