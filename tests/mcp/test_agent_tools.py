@@ -96,8 +96,8 @@ async def test_a_missing_capability_is_refused_with_its_name(agent: Caller, fake
     await agent("agent_say", sessionId=session_id, message="stay")
     said = await refused("agent_say", sessionId=session_id, message="more", whenBusy="steer")
     assert said == (
-        "Mine cannot take a message in the middle of a turn. Codex, Claude Code, OpenCode and Qwen can. Wait for the turn "
-        "to end, or interrupt it and send the message then."
+        "Mine cannot take a message in the middle of a turn. Codex, Claude Code, OpenCode, Qwen and Kilo can. Wait for the "
+        "turn to end, or interrupt it and send the message then."
     )
     assert (await agent.error("agent_say", sessionId=session_id, message="x", agent="codex"))["code"] == "session_busy"
     await agent("agent_interrupt", sessionId=session_id)

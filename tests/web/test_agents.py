@@ -40,7 +40,9 @@ async def test_they_are_listed_the_default_one_first(browser: Browser) -> None:
     assert (found[0]["agent"], found[0]["isDefault"], found[0]["installed"]) == ("mine", True, True)
     assert "steer" not in found[0]["can"]
     assert found[0]["lacks"]["steer"] == "take a message in the middle of a turn"
-    assert found[0]["cannot"]["steer"].startswith("Codex, Claude Code, OpenCode and Qwen can. Wait for the turn to end")
+    assert found[0]["cannot"]["steer"].startswith(
+        "Codex, Claude Code, OpenCode, Qwen and Kilo can. Wait for the turn to end"
+    )
     assert agents["codex"]["installed"] is True
     assert agents["gemini"]["installed"] is False
     assert "npm install -g @google/gemini-cli" in agents["gemini"]["problem"]

@@ -30,6 +30,7 @@ from helmsman.errors import (
 )
 from helmsman.git import lifecycle, tree_changes
 from helmsman.git.bundles import PIECE, Limits, PackedTree, Parts
+from helmsman.git.diff import FileStat
 from helmsman.git.remote_trees import (
     Placed,
     Result,
@@ -56,7 +57,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from helmsman.capabilities.all_tasks import Tasks
-    from helmsman.git.diff import FileStat
     from helmsman.git.lifecycle import Discarded, Leftover
     from helmsman.git.tree_changes import Applied, DiffView, Selection, Unsaved
     from helmsman.sessions.session import Session
@@ -91,8 +91,7 @@ class SessionDiff(Value, frozen=True, kw_only=True):
         return ABOUT[self.scope] + (f" Not in it: {', '.join(left_out)}." if left_out else "")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppliedSession:
+class AppliedSession(Value, frozen=True, kw_only=True):
     """Changes applied from a session's worktrees to their repositories. `three-way`: merged, because a repository has
     changed. `others` are the further repositories of the session, `notes` remarks on the tear-down.
 
