@@ -60,6 +60,7 @@ async def test_the_budget_and_its_grants_count_on_all_machines(fleet: Fleet) -> 
     assert again is not None
     one.left(claimed["one"])
     one.entered("again", again)
+    await again.update(used_before=again.used_before)
     used = {state.key: state.used for state in await one.states("again", None, Usage(100, 0, 0, 0, 1.0))}
     assert used == {"day_usd": 12.5, "project_day_tokens": 1200, "task_usd": 8.5}
     one.entered("approved", again)
@@ -67,10 +68,14 @@ async def test_the_budget_and_its_grants_count_on_all_machines(fleet: Fleet) -> 
     assert used == {"day_usd": 13, "project_day_tokens": 1210, "task_usd": 9}, (
         "a plan that was approved is another task"
     )
+    await one.spent("approved", None, Usage(5, 0, 0, 0, 0.2))
+    used = {state.key: state.used for state in await one.states("again", None, Usage(100, 0, 0, 0, 1.0))}
+    assert used == {"day_usd": 13, "project_day_tokens": 1210, "task_usd": 9}, "a late report lowers nothing"
     assert await one.states("one", None, Usage(5000)) == [], "it has left"
     await two.states("two", None, Usage(700, 0, 0, 0, 5.0))
     stored = await fleet.client.database.tasks(lambda tasks: tasks.turn_usages())
     assert [usage.usage for usage in stored] == [Usage(1210, 0, 0, 0, 9.0), Usage(700, 0, 0, 0, 5.0)]
+    assert [usage.before for usage in stored] == [Usage(1100, 0, 0, 0, 7.5), Usage()], "before the last attempt"
 
 
 async def test_a_turn_on_one_machine_asks_when_others_have_used_up_the_budget_of_the_fleet(

@@ -13,6 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import anyio
+
 from helmsman.base.budget import Budget
 from helmsman.capabilities.budgets import BudgetState
 from helmsman.capabilities.usage_report import tokens
@@ -110,6 +112,9 @@ class FleetBudgets:
         self._tasks: dict[str, OwnedTask] = {}
         """Tasks of the fleet by those of this machine, of which several may carry out one."""
         self._used: dict[str, Usage] = {}
+        self._stored: dict[str, Usage] = {}
+        """What is stored, by the fleet's task ids."""
+        self._storing = anyio.Lock()
 
     def entered(self, local_id: str, owned: OwnedTask) -> None:
         """Record that a task of this machine carries out one of the fleet."""
@@ -119,17 +124,29 @@ class FleetBudgets:
         """Record that a task no longer runs here."""
         self._tasks = {local_id: known for local_id, known in self._tasks.items() if known is not owned}
         self._used = {local_id: usage for local_id, usage in self._used.items() if local_id in self._tasks}
+        self._stored.pop(owned.id, None)
+
+    async def spent(self, local_id: str, model: str | None, usage: Usage) -> None:
+        """Store the usage of a task that runs here, in addition to that of earlier attempts."""
+        if (owned := self._tasks.get(local_id)) is None:
+            return
+        # A report that arrives late must not lower the sum.
+        self._used[local_id] = max(usage, self._used.get(local_id, Usage()), key=tokens)
+        async with self._storing:
+            total = sum((used for one, used in self._used.items() if self._tasks[one] is owned), owned.used_before)
+            if total == self._stored.get(owned.id):
+                return
+            changes: TaskChanges = {"usage": total, "model": model}
+            with suppress(NotOwner):
+                await self._database.keep_trying(partial(owned.update, **changes), "what was spent")
+            self._stored[owned.id] = total
 
     async def states(self, local_id: str, model: str | None, usage: Usage) -> list[BudgetState]:
         """Return the use of each budget, including this usage of a task that runs here."""
         if (owned := self._tasks.get(local_id)) is None:
             return []
-        self._used[local_id] = usage
-        total = sum((used for one, used in self._used.items() if self._tasks[one] is owned), owned.used_before)
         # Stored before the sums are read: of two machines that spend at the same time, one sees both.
-        changes: TaskChanges = {"usage": total, "model": model}
-        with suppress(NotOwner):
-            await self._database.keep_trying(partial(owned.update, **changes), "what was spent")
+        await self.spent(local_id, model, usage)
         look = partial(_Used.read, self._database, owned.id)
         used = await self._database.keep_trying(look, "a budget")
         return used.states(self._prices, owned.row["project"], ("day", "project_day", "task"))

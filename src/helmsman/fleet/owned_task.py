@@ -244,13 +244,13 @@ class OwnedTask:
         """Change the task. `label` adds a label that the task requires."""
         # Every client can read the stored text.
         columns, body, expiring = changed_columns(clean({"last_event_at": datetime.now(UTC), **changes}))
-        values: dict[str, Any] = {"turn_id": None, "model": None, "usage": None, **columns}
+        values: dict[str, Any] = {"turn_id": None, "model": None, "usage": None, "used_before": None, **columns}
         sql = """,
             changed as (
                 update helmsman_store.tasks task set
                     agents_session = coalesce(%(agents_session)s, agents_session),
                     turn_id = coalesce(%(turn_id)s, turn_id), model = coalesce(%(model)s, model),
-                    usage = coalesce(%(usage)s, usage),
+                    usage = coalesce(%(usage)s, usage), used_before = coalesce(%(used_before)s, used_before),
                     body = helmsman.with_facts(body, %(body)s), expiring = helmsman.with_facts(expiring, %(expiring)s),
                     labels = case when %(label)s::text is null or %(label)s = any (labels) then labels
                         else labels || %(label)s::text end,

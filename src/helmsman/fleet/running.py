@@ -20,6 +20,7 @@ from helmsman.base.concurrency import sleep_until
 from helmsman.base.structs import replace, unpack_if_valid
 from helmsman.capabilities.all_tasks import cancelled
 from helmsman.capabilities.schedules import unanswered
+from helmsman.capabilities.usage_report import tokens
 from helmsman.errors import (
     CannotMove,
     EngineLost,
@@ -171,6 +172,8 @@ class TaskRun:
                 await self._ship_the_rest()
                 # Before the next attempt too: its events follow these in the log.
                 await self._pump.close()
+                if self._is_let_go or self._has_lost_engine(end):
+                    await self._store_usage()
                 if self._is_let_go:
                     self._handed_over.set()
                     # The process is about to end. Returning would report the task as ended here.
@@ -309,6 +312,7 @@ class TaskRun:
         self._pump.put(QuestionAsked(session_id=question.session_id, question=question))
         with anyio.move_on_after(seconds):
             await self._own_answered.wait()
+        self._own_answered.set()  # a later answer is refused
         await self._keep(partial(self._owned.close_question, question.id), "a question")
         closed = QuestionClosed(
             session_id=question.session_id,
@@ -364,7 +368,9 @@ class TaskRun:
         # A turn that failed or was interrupted is run again.
         if turn is None or turn.outcome != "completed":
             return None
-        known: TaskChanges = {"turn_id": turn_id, "result": turn.message, "usage": turn.usage, "model": turn.model}
+        known: TaskChanges = {"turn_id": turn_id, "result": turn.message, "model": turn.model}
+        if turn.usage is not None:  # its record knows neither earlier attempts nor sub-agents
+            known["usage"] = max(self._owned.used_before, self._task.used_before + turn.usage, key=tokens)
         return {"status": "completed", **known}
 
     async def _ship_transcript(self) -> None:
@@ -410,7 +416,8 @@ class TaskRun:
         elif self._made is not None:
             text = moved_words(turn.text)
         # Stored before the request: after a loss it tells that the agent may have begun.
-        await self._keep(partial(owned.update, asked_at=datetime.now(UTC), note=None), "its beginning")
+        begun: TaskChanges = {"asked_at": datetime.now(UTC), "note": None, "used_before": owned.used_before}
+        await self._keep(partial(owned.update, **begun), "its beginning")
         session: Session | None = None
         if session_id is not None and not self._is_moved:
             try:
@@ -551,12 +558,21 @@ class TaskRun:
             if not self._has_progress or self._session is None:
                 continue
             self._has_progress = False
-            tasks = await self._local_tasks()
+            tasks = await self._store_usage()
             # A task that was entered just now may not be stored yet.
             if tasks and (task := tasks[-1]).is_running:
                 known: TaskChanges = {name: getattr(task, name) for name in _SHOWN}  # type: ignore[assignment]
                 known["turn_id"] = self._session.state.turn_id
                 await self._keep(partial(self._owned.update, **known), "progress")
+
+    async def _store_usage(self) -> list[Task]:
+        """Store what the tasks here have used, and return them. Budgets miss what is reported last before a turn ends."""
+        await self._helm.task_writer.write()
+        tasks = await self._local_tasks()
+        for task in tasks:
+            if task.usage is not None:
+                await self._budgets.spent(task.id, task.model, task.usage)
+        return tasks
 
     # --- orders from the fleet -------------------------------------------------------------------------------------------
 
