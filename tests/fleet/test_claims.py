@@ -443,3 +443,18 @@ async def test_images_arrive_whole_and_in_order(fleet: Fleet, tmp_path: Path) ->
     os.truncate(images[0], MOST_BYTES)
     with pytest.raises(InvalidInput, match="images are larger than 8 MiB"):
         image_bundles(images)
+
+
+async def test_a_task_that_becomes_visible_after_a_later_one_is_news_all_the_same(fleet: Fleet) -> None:
+    """Machines store tasks at the same time, and a number says nothing about which commit comes first."""
+    client = fleet.client
+    first = await fleet.start("x", session_id="S")
+    newest, _, newer = await client.news(None)
+    assert newer == set()
+    await fleet.start("x", session_id="T")
+    later, _, newer = await client.news(newest)
+    assert later == newest + 1
+    assert newer == {"S", "T"}
+    assert (await client.news(later))[2] == {"S", "T"}
+    await change(fleet, "update helmsman_store.tasks set created_at = created_at - 60000000 where id = %s", first.id)
+    assert (await client.news(later))[2] == {"T"}

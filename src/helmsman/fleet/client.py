@@ -68,6 +68,9 @@ if TYPE_CHECKING:
 _LOOK_SECONDS: Final = 5.0
 """Polling interval of waiting callers, in case a notification is lost."""
 _CANCEL_SECONDS: Final = 60.0
+_LATE_TASKS: Final = 1000
+_LATE_SECONDS: Final = 10.0
+"""Time for which a task may be stored, and not be visible to others yet."""
 _MACHINES_SECONDS: Final = 1.0
 """Time for which the list of machines is cached."""
 
@@ -227,23 +230,27 @@ class FleetClient:
         return None if row is None else str(row["session_id"])
 
     async def news(self, number: int | None) -> tuple[int, set[str], set[str]]:
-        """Return the number of the newest task, the sessions with an open question, and those of tasks after a number."""
+        """Return the number of the newest task, the sessions with an open question, and those of tasks after a number.
+
+        Tasks created within the last seconds count too: one may become visible after another with a higher number.
+        """
         rows = await self._all(
             """
-            select number, session_id, false as asks from helmsman_store.tasks where number > %(number)s
+            select number, session_id, false as asks from helmsman_store.tasks
+            where number > %(number)s::bigint - %(late)s
+                and (number > %(number)s::bigint or created_at > helmsman.now() - %(seconds)s * 1000000)
             union all select 0, session_id, true from helmsman_store.tasks task
             where status = 'working' and exists (
                 select from helmsman.questions where task = task.id and epoch = task.epoch and closed_at is null
             )
             union all select coalesce(max(number), 0), null, false from helmsman_store.tasks
             """,
-            {"number": number},
+            {"number": number, "late": _LATE_TASKS, "seconds": _LATE_SECONDS},
         )
         newest = max(int(row["number"]) for row in rows)
-        # The first call only asks for the newest number: earlier tasks are no news.
-        known = newest if number is None else number
         asking = {str(row["session_id"]) for row in rows if row["asks"]}
-        newer = {str(row["session_id"]) for row in rows if row["session_id"] is not None and row["number"] > known}
+        # None at the first call, which only asks for the newest number: earlier tasks are no news.
+        newer = {str(row["session_id"]) for row in rows if row["session_id"] is not None and not row["asks"]}
         return newest, asking, newer
 
     async def at_work(self, limit: int) -> list[Task]:
