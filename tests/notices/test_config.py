@@ -94,6 +94,14 @@ def test_a_mistake_is_an_error_that_names_key_value_and_what_is_allowed(tmp_path
         load(tmp_path, text)
 
 
+def test_a_table_in_the_place_of_a_list_is_refused_without_its_secrets(tmp_path: Path) -> None:
+    for text in ('[notify.to]\ntoken = "verysecret"', '[notify]\nto = [[{ token = "verysecret" }]]'):
+        with pytest.raises(InvalidSetting) as refused:
+            load(tmp_path, text)
+        assert "notify.to" in refused.value.message
+        assert "verysecret" not in refused.value.message
+
+
 def test_a_secret_is_read_from_a_file_that_only_its_user_can_read_and_is_never_shown(tmp_path: Path) -> None:
     kept = tmp_path / "token"
     kept.write_text("tk_verysecret\n", encoding="utf-8")
