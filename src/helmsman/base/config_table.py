@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, get_type_hints
 
 from msgspec.structs import fields
 
-from helmsman.base.redaction import redact_value
 from helmsman.base.structs import Value
 from helmsman.base.unknown_names import nearest
 from helmsman.errors import InvalidSetting
@@ -40,7 +39,7 @@ class _Table:
 
     def __init__(self, content: Any, name: str, path: Path, keys: Collection[str]) -> None:
         if not isinstance(content, dict):
-            raise InvalidSetting(f"{name} in {path} is {redact_value(content)!r:.100}. Make it a table: [{name}].")
+            raise InvalidSetting(f"{name} in {path} is {content!r:.100}. Make it a table: [{name}].")
         self.content: Mapping[str, Any] = content
         self._path = path
         self._name = name
@@ -63,7 +62,7 @@ class _Table:
     def refuse(self, key: str, allowed: str) -> InvalidSetting:
         """Return the error for a value. Secrets are not part of it."""
         value = self.content.get(key)
-        shown = "not shown here" if _SECRET.search(key) else f"{redact_value(value)!r:.100}"
+        shown = "not shown here" if _SECRET.search(key) else f"{value!r:.100}"
         return InvalidSetting(
             f"{self._name}.{key} in {self._path} is {shown}, which is not valid. Set it to {allowed}."
         )
