@@ -13,16 +13,22 @@ import anyio.to_thread
 import pytest
 
 from helmsman import Helmsman
+from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput, SessionIdle
+from helmsman.fleet.owned_task import OwnedTask
+from helmsman.fleet.queue import hand_over_tasks
 from helmsman.mcp.server import offered_tools
+from helmsman.model.events import QuestionAsked, TurnRequested
 from helmsman.model.options import Placement, TurnLimits
 from helmsman.model.questions import Question
 from helmsman.service import HelmsmanService
 from helmsman.sessions.session import Session
 from helmsman.settings import load_settings
+from helmsman.store.log import NewEvent
 from helmsman.testing import ScriptedModel, hang, run, say
 from tests import warm
 from tests.fleet.conftest import Fleet
+from tests.fleet.test_orders import QUESTION
 
 pytestmark = pytest.mark.anyio
 SECONDS = 60
@@ -254,3 +260,24 @@ async def test_a_plan_is_approved_from_any_machine_before_the_fleet_carries_it_o
         assert (task.status, task.result) == ("completed", "made it")
         assert task.usage is not None
         assert task.usage.output_tokens > 10, "of the plan and the work: a request has 10"
+
+
+async def test_a_question_of_an_attempt_that_had_no_turn_yet_ends_with_that_attempt(fleet: Fleet) -> None:
+    """Its machine asked whether to continue, and was lost as well."""
+    env = client_env(fleet)
+    offers = [await fleet.idle_worker(name) for name in ("one", "two")]
+    async with Helmsman(load_settings({}, env, fleet.directory), env=env) as helm:
+        session = await helm.start("work", cwd=fleet.directory)
+        for number, offer in enumerate(offers):
+            [owned], _ = await OwnedTask.claim(fleet.client.database, offer, 1)
+            question = replace(QUESTION, id=f"q{number}", session_id=session.id)
+            await owned.ask(question, 60)
+            begun = TurnRequested(session_id=session.id, text="work", task_id=owned.id)
+            asked = QuestionAsked(session_id=session.id, question=question)
+            await owned.add_events([NewEvent.of(begun), NewEvent.of(asked)])
+            with anyio.fail_after(SECONDS):
+                while question.id not in session.state.questions:
+                    await session.feed.changed()
+            assert list(session.state.questions) == [question.id]
+            await hand_over_tasks(fleet.client.database, offer.worker)
+        await fleet.client.cancel(session.task_ids[0])

@@ -254,12 +254,12 @@ class FleetLink:
         if isinstance(event, TurnRequested) and event.agent_id is None:
             is_shown = event.task_id == known.task_id and session.state.is_running and session.state.turn_id is None
             known.task_id = event.task_id or known.task_id
-            if is_shown:
-                return  # delivered when the task was accepted
             # A new request means that an earlier attempt is gone, and its questions with it.
             for question_id in list(session.state.questions):
                 by = str(TURN_ENDED)
                 self._apply(known, QuestionClosed(session_id=session.id, question_id=question_id, answer=None, by=by))
+            if is_shown:
+                return  # delivered when the task was accepted
         elif isinstance(event, TurnEnded) and event.agent_id is None:
             if not session.state.is_running:
                 return  # of a task that had failed before its turn was requested
